@@ -1,0 +1,37 @@
+#!/bin/sh
+# debian.sh PURPOSE - makes sure Debian's packages for a purpose are there: build, test or fuzz.
+#
+# Installs what is missing when it may (root, or sudo without a password); else prints the line to run and fails.
+set -eu
+
+build="gcc make pkg-config libuv1-dev libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libinih-dev"
+test="libcmocka-dev curl python3"
+fuzz="clang libclang-rt-14-dev"
+
+case ${1:-build} in
+build) want=$build ;;
+test) want="$build $test" ;;
+fuzz) want="$build $fuzz" ;;
+*) echo "usage: $0 build|test|fuzz" >&2; exit 2 ;;
+esac
+
+missing=
+for p in $want; do
+    dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null | grep -qx installed || missing="$missing $p"
+done
+[ -n "$missing" ] || exit 0
+
+line="apt-get install -y --no-install-recommends$missing"
+if [ "$(id -u)" = 0 ]; then
+    sudo=
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    sudo=sudo
+else
+    echo "Missing Debian packages. Run as root:" >&2
+    echo "  apt-get update && $line" >&2
+    exit 1
+fi
+echo "Installing$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086 # line is a list of words
+$sudo $line >/dev/null 2>&1 || { $sudo apt-get update -qq && $sudo $line >/dev/null; }

@@ -1,0 +1,256 @@
+// kernels.c - micro-benchmark of the matrix kernels and attention: JSON lines with GB/s and GOP/s, and the share of the
+// ceilings that were measured in the same run.
+//
+//     build/bench/kernels [--threads N] [--isa NAME] [--type Q4_1] [--quick]
+//
+// Weights are rotated over copies that exceed the caches. The figure is the lower quartile of times.
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/cpu.h"
+#include "kernels/cpu/mat_ops.h"
+#include "kernels/team.h"
+
+enum { MAX_TOKENS = 512, COPIES = 400 };
+
+static const struct cpu_ops *ops;
+static struct team *team;
+static struct cpu_speed peak;
+static bool quick;
+
+struct job {
+    struct mat m;
+    const uint8_t *copies[COPIES];
+    int ncopies, at, reps;
+    double seconds[256];  // of each lane
+    struct acts a;
+    float *y;
+};
+
+// Each lane counts its own CPU time, so that a busy neighbour is not measured.
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void multiply(struct lane *lane, void *arg)
+{
+    struct job *j = arg;
+    struct mat m = j->m;
+    int lo, hi;
+    lane_split(lane, mat_groups(&m), 1, &lo, &hi);
+    lane_barrier(lane);
+    double start = now();
+    for (int r = 0; r < j->reps; r++) {
+        m.data = j->copies[(j->at + r) % j->ncopies];
+        mat_mul(ops, &m, &j->a, j->y, m.rows, lo, hi, MAT_STORE);
+    }
+    j->seconds[lane->id] = now() - start;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Seconds of the slowest lane for one product.
+static double once(struct job *j)
+{
+    double worst = 0;
+    team_run(team, multiply, j);
+    j->at = (j->at + j->reps) % j->ncopies;
+    for (int l = 0; l < team_size(team); l++)
+        worst = j->seconds[l] > worst ? j->seconds[l] : worst;
+    return worst / j->reps;
+}
+
+static double lower_quartile(struct job *j, double budget)
+{
+    double times[400], start = clock_s();
+    int n = 0;
+    j->reps = 1;
+    double first = once(j);
+    j->reps = first < 1e-4 ? 8 : 1;
+    while (n < 400 && (n < 5 || clock_s() - start < budget))
+        times[n++] = once(j);
+    qsort(times, (size_t)n, sizeof *times, by_value);
+    return times[n / 4];
+}
+
+static void fill_random(uint8_t *p, size_t n)
+{
+    uint32_t s = 12345;
+    for (size_t i = 0; i < n; i++) {
+        s = s * 1664525 + 1013904223;
+        p[i] = (uint8_t)(s >> 24) & 0xbb;  // no infinite or NaN f16, bf16 or f32 in it
+    }
+}
+
+static void bench_matrix(enum quant_type type, int rows, int cols)
+{
+    static const int tokens[] = {1, 2, 4, 8, 32, 512};
+    struct job *j = mem_new(sizeof *j);
+    err e = {0};
+    if (mat_plan(&j->m, type, rows, cols, MAT_INT8, &e)) {
+        free(j);
+        return;
+    }
+    size_t bytes = j->m.bytes ? j->m.bytes : (size_t)rows * (size_t)cols;
+    size_t stride = (bytes + 63) & ~(size_t)63;
+    j->ncopies = (int)(((size_t)160 << 20) / stride) + 1;
+    j->ncopies = j->ncopies > COPIES ? COPIES : j->ncopies;
+    size_t total = stride * (size_t)j->ncopies, act_bytes = acts_bytes(MAX_TOKENS, cols, MAT_INT8);
+    uint8_t *w = mem_try_pages(total), *am = mem_try_pages(act_bytes);
+    float *x = mem_try_pages((size_t)cols * MAX_TOKENS * 4);
+    j->y = mem_try_pages((size_t)rows * MAX_TOKENS * 4);
+    if (!w || !am || !x || !j->y)
+        exit(1);
+    fill_random(w, bytes);
+    for (int i = 0; i < j->ncopies; i++) {
+        j->copies[i] = w + stride * (size_t)i;
+        if (i)
+            memcpy(w + stride * (size_t)i, w, bytes);
+    }
+    for (int i = 0; i < cols * MAX_TOKENS; i++)
+        x[i] = (float)(i % 8191 * 7919 % 255 - 127) / 64;
+    bool int8 = mat_uses_int8(&j->m);
+    double limit = int8 ? peak.int8_gop_s : peak.fma_gflop_s;
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        int n = tokens[i];
+        if (quick && n != 1 && n != 8 && n != 512)
+            continue;
+        if (n > 8 && rows > 10000)
+            continue;
+        acts_init(&j->a, am, MAX_TOKENS, cols, MAT_INT8);
+        j->a.n = n;
+        acts_set(ops, &j->a, x, cols, 0, n);
+        double s = lower_quartile(j, quick ? 0.08 : 0.25);
+        double gb = (double)bytes / s * 1e-9, gop = 2.0 * rows * cols * n / s * 1e-9;
+        printf("{\"bench\": \"mat\", \"type\": \"%s\", \"rows\": %d, \"cols\": %d, \"n\": %d, \"threads\": %d, "
+               "\"isa\": \"%s\", \"us\": %.1f, \"gb_s\": %.1f, \"read_share\": %.2f, \"gop_s\": %.0f, \"op_share\": %.2f}\n",
+               quant_get(type)->name, rows, cols, n, team_size(team), ops->isa, s * 1e6, gb, gb / peak.read_gb_s, gop,
+               gop / limit);
+        fflush(stdout);
+    }
+    mem_free_pages(w, total);
+    mem_free_pages(am, act_bytes);
+    mem_free_pages(x, (size_t)cols * MAX_TOKENS * 4);
+    mem_free_pages(j->y, (size_t)rows * MAX_TOKENS * 4);
+    free(j);
+}
+
+// One lane, one KV head.
+static void bench_attn(int head_dim, int group, int depth, int rows, enum kv_type kv)
+{
+    enum { PAGE = 64 };
+    size_t row = kv_row_bytes(kv, head_dim), page = 2 * row * PAGE;
+    int npages = (depth + PAGE - 1) / PAGE, width = group * head_dim;
+    void **pages = mem_new(sizeof *pages * (size_t)npages);
+    uint8_t *memory = mem_try_pages(page * (size_t)npages);
+    float *q = mem_new(sizeof(float) * (size_t)(rows * width)), *out = mem_new(sizeof(float) * (size_t)(rows * width));
+    float *scratch = mem_new(sizeof(float) * (size_t)attn_scratch_floats(group, head_dim));
+    for (int i = 0; i < npages; i++)
+        pages[i] = memory + page * (size_t)i;
+    for (int i = 0; i < rows * width; i++)
+        q[i] = (float)(i % 17 - 8) / 8;
+    for (int p = 0; p < depth; p++) {
+        ops->kv_store((uint8_t *)pages[p / PAGE] + row * (size_t)(p % PAGE), q, head_dim, kv);
+        ops->kv_store((uint8_t *)pages[p / PAGE] + row * (size_t)(PAGE + p % PAGE), q, head_dim, kv);
+    }
+    struct attn_args a = {
+        .q = q, .out = out, .ldq = width, .ldo = width, .rows = rows, .group = group, .head_dim = head_dim,
+        .pos0 = depth - rows, .scale = 0.1f, .pages = pages, .page_tokens = PAGE, .v_off = row * PAGE, .kv = kv,
+        .scratch = scratch,
+    };
+    double best = 1e9;
+    for (int i = 0; i < 20; i++) {
+        double t = now();
+        ops->attn(&a);
+        t = now() - t;
+        best = t < best ? t : best;
+    }
+    double flop = 4.0 * width * ((double)rows * (depth - rows) + 0.5 * rows * (rows + 1));
+    printf("{\"bench\": \"attn\", \"kv\": \"%s\", \"head_dim\": %d, \"group\": %d, \"depth\": %d, \"rows\": %d, "
+           "\"isa\": \"%s\", \"us\": %.1f, \"gflop_s\": %.1f, \"fma_share\": %.2f}\n",
+           kv_type_name(kv), head_dim, group, depth, rows, ops->isa, best * 1e6, flop / best * 1e-9,
+           flop / best * 1e-9 * team_size(team) / peak.fma_gflop_s);
+    mem_free_pages(memory, page * (size_t)npages);
+    free(pages);
+    free(q);
+    free(out);
+    free(scratch);
+}
+
+static void barriers(struct lane *lane, void *arg)
+{
+    for (int i = 0; i < *(int *)arg; i++)
+        lane_barrier(lane);
+}
+
+static void bench_team(void)
+{
+    int n = 20000;
+    double t = clock_s();
+    team_run(team, barriers, &n);
+    printf("{\"bench\": \"barrier\", \"threads\": %d, \"ns\": %.0f}\n", team_size(team), (clock_s() - t) / n * 1e9);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"threads", 1, 0, 't'}, {"isa", 1, 0, 'i'}, {"type", 1, 0, 'y'},
+                                            {"quick", 0, 0, 'q'}, {0}};
+    static const enum quant_type types[] = {QUANT_Q4_1, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_Q5_K,
+                                            QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+                                            QUANT_F16,  QUANT_BF16, QUANT_F32};
+    int threads = 0, opt;
+    const char *isa = "auto", *only = NULL;
+    err e = {0};
+    while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (opt == 't')
+            threads = atoi(optarg);
+        else if (opt == 'i')
+            isa = optarg;
+        else if (opt == 'y')
+            only = optarg;
+        else if (opt == 'q')
+            quick = true;
+        else
+            return 2;
+    }
+    if (cpu_select(isa, &ops, &e) || cpu_measure(threads, &peak, &e) || team_open(threads, true, &team, &e)) {
+        fprintf(stderr, "kernels: %s\n", e.text);
+        return 1;
+    }
+    printf("{\"bench\": \"ceilings\", \"threads\": %d, \"read_gb_s\": %.1f, \"fma_gflop_s\": %.0f, \"int8_gop_s\": %.0f}\n",
+           team_size(team), peak.read_gb_s, peak.fma_gflop_s, peak.int8_gop_s);
+    bench_team();
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (only && strcmp(only, quant_get(types[i])->name))
+            continue;
+        bench_matrix(types[i], 4096, 4096);
+        if (types[i] == QUANT_Q4_1) {
+            bench_matrix(types[i], 576, 576);
+            bench_matrix(types[i], 1536, 576);
+            bench_matrix(types[i], 576, 1536);
+        } else if (types[i] == QUANT_Q8_0) {
+            bench_matrix(types[i], 49152, 576);
+        }
+    }
+    for (int rows = 1; (!only || !strcmp(only, "attn")) && rows <= 256; rows *= 256) {
+        bench_attn(64, 3, 512, rows, KV_F16);
+        bench_attn(128, 1, 2048, rows, KV_F16);
+        bench_attn(128, 4, 2048, rows, KV_F16);
+        bench_attn(128, 8, 2048, rows, KV_Q8);
+    }
+    team_close(team);
+    return 0;
+}

@@ -1,0 +1,30 @@
+// attn.c - sizes and layout of attention's scratch memory.
+#include "kernels/cpu/attn.h"
+
+static int states(int group)
+{
+    return attn_rows(group) * group;
+}
+
+// 16 floats more, so that every array can start on a cache line.
+int attn_scratch_floats(int group, int head_dim)
+{
+    int pad = attn_pad(head_dim), n = (states(group) + 15) & ~15;
+    return 2 * KV_PIECE * pad + 2 * n * pad + n * KV_PIECE + 3 * n + 16;
+}
+
+struct attn_scratch attn_lay_out(float *scratch, int group, int head_dim)
+{
+    int pad = attn_pad(head_dim), n = (states(group) + 15) & ~15;
+    struct attn_scratch s;
+    float *at = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
+    s.k = at;
+    s.v = s.k + KV_PIECE * pad;
+    s.q = s.v + KV_PIECE * pad;
+    s.acc = s.q + n * pad;
+    s.p = s.acc + n * pad;
+    s.max = s.p + n * KV_PIECE;
+    s.sum = s.max + n;
+    s.scale = s.sum + n;
+    return s;
+}

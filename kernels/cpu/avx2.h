@@ -1,0 +1,35 @@
+// avx2.h - what the AVX2 files share with each other and with AVX-512, which takes most of its table from here.
+#pragma once
+
+#include "kernels/cpu.h"
+#include "kernels/cpu/mat_ops.h"
+
+// The types there are kernels for.
+#define X86_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(IQ4_NL) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS)
+
+void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps, float add);
+void avx2_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps);
+void avx2_add(float *y, const float *x, int n);
+void avx2_silu_mul(float *y, const float *gate, const float *up, int n);
+void avx2_rope(float *x, const float *cos, const float *sin, int n, enum rope_pairs pairs);
+float avx2_max(const float *x, int n);
+int avx2_argmax(const float *x, int n);
+double avx2_sum_exp(const float *x, int n, float max);
+void avx2_kv_store(void *dst, const float *src, int n, enum kv_type kv);
+
+void avx2_attn(const struct attn_args *a);
+
+void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
+                   int32_t *pairs);
+void avx2_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void avx2_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void avx2_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+#define TYPE(T) void avx2_mat_panel_##T(const uint8_t *record, float *dst);
+X86_TYPES(TYPE)
+#undef TYPE
+double avx2_mat_peak_fma(long rounds);
+uint64_t avx2_mat_peak_read(const uint8_t *p, size_t bytes);
+
+extern const struct mat_ops avx2_mat_ops;
+
+extern const struct cpu_ops avx2_ops, avx512_ops;

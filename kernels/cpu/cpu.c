@@ -1,0 +1,233 @@
+// cpu.c - which instruction set runs, and what the machine is. Called at start by one thread.
+#include "kernels/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "kernels/cpu/avx2.h"
+#include "kernels/cpu/ref.h"
+#include "kernels/host.h"
+#include "kernels/team.h"
+
+#if defined(__x86_64__)
+static bool has_f16c(void)  // not every compiler's __builtin_cpu_supports knows it
+{
+    unsigned a = 1, b, c = 0, d;
+    __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    return c >> 29 & 1;
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+static bool always(void)
+{
+    return true;
+}
+
+// Best first.
+static const struct {
+    const struct cpu_ops *ops;
+    bool (*runs)(void);
+} tables[] = {
+#if defined(__x86_64__)
+    {&avx512_ops, has_avx512},
+    {&avx2_ops, has_avx2},
+#endif
+    {&ref_ops, always},
+};
+
+enum { TABLES = sizeof tables / sizeof tables[0] };
+
+err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e)
+{
+    bool any = !isa || strcmp(isa, "auto") == 0;
+    for (int i = 0; i < TABLES; i++) {
+        if (!any && strcmp(isa, tables[i].ops->isa))
+            continue;
+        if (tables[i].runs()) {
+            *ret_ops = tables[i].ops;
+            return ERR_OK;
+        }
+        if (!any)
+            return err_set_param(e, ERR_UNSUPPORTED, "isa", "this machine's CPU does not run %s", isa);
+    }
+    return err_set_param(e, ERR_UNSUPPORTED, "isa",
+                         "'%s' is no instruction set of this build, expected auto, avx512, avx2 or scalar", isa);
+}
+
+static void add_feature(struct cpu_info *info, const char *name, bool has)
+{
+    size_t len = strlen(info->features);
+    if (has)
+        snprintf(info->features + len, sizeof info->features - len, "%s%s", len ? " " : "", name);
+}
+
+static void probe_features(struct cpu_info *info)
+{
+#if defined(__x86_64__)
+    add_feature(info, "avx2", __builtin_cpu_supports("avx2"));
+    add_feature(info, "fma", __builtin_cpu_supports("fma"));
+    add_feature(info, "f16c", has_f16c());
+    add_feature(info, "avx512f", __builtin_cpu_supports("avx512f"));
+    add_feature(info, "avx512bw", __builtin_cpu_supports("avx512bw"));
+    add_feature(info, "avx512vl", __builtin_cpu_supports("avx512vl"));
+    add_feature(info, "avx512dq", __builtin_cpu_supports("avx512dq"));
+    add_feature(info, "vnni", __builtin_cpu_supports("avx512vnni"));
+    add_feature(info, "bf16", __builtin_cpu_supports("avx512bf16"));
+#elif defined(__aarch64__)
+    add_feature(info, "neon", true);
+#endif
+}
+
+static void probe_model(struct cpu_info *info)
+{
+    snprintf(info->model, sizeof info->model, "unknown");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    char line[512];
+    while (f && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+        if (!value || strncmp(line, "model name", 10))
+            continue;
+        value += strspn(value, ": \t");
+        value[strcspn(value, "\n")] = 0;
+        snprintf(info->model, sizeof info->model, "%.63s", value);
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
+static size_t cache_bytes(int level)
+{
+    long v = sysconf(level);
+    return v > 0 ? (size_t)v : 0;
+}
+
+void cpu_probe(struct cpu_info *ret_info)
+{
+    struct cpu_info info = {0};
+    const struct cpu_ops *ops = &ref_ops;
+    int cpus[1];
+    if (cpu_select("auto", &ops, NULL) == ERR_OK)
+        info.isa = ops->isa;
+    probe_model(&info);
+    probe_features(&info);
+    info.cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    info.usable = host_cpus(cpus, 1);
+    info.quota = host_quota();
+    info.memory = host_memory();
+    info.l1d = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
+    info.l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
+    info.l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+    *ret_info = info;
+}
+
+// ---- ceilings
+
+enum { MEASURE_LANES = 256, MEASURE_REPS = 8 };
+
+struct measure {
+    const struct cpu_ops *ops;
+    uint8_t *memory;
+    size_t bytes;
+    long rounds;
+    uint64_t seen[MEASURE_LANES];  // keeps the reads
+    double rate[MEASURE_LANES];    // operations per second of each lane's own CPU time
+};
+
+// A lane counts the time it ran, not the time a neighbour had its core: a ceiling is the machine's, not the moment's.
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void touch(struct lane *lane, void *arg)
+{
+    struct measure *m = arg;
+    int lo, hi, pages = (int)(m->bytes >> 12);
+    lane_split(lane, pages, 1, &lo, &hi);
+    for (int i = lo; i < hi; i++)
+        m->memory[(size_t)i << 12] = 1;
+}
+
+static void run_read(struct lane *lane, void *arg)
+{
+    struct measure *m = arg;
+    int lo, hi, pages = (int)(m->bytes >> 12);
+    lane_split(lane, pages, 1, &lo, &hi);
+    double start = cpu_seconds();
+    m->seen[lane->id] = m->ops->mat->peak_read(m->memory + ((size_t)lo << 12), (size_t)(hi - lo) << 12);
+    m->rate[lane->id] = (double)(hi - lo) * 4096 / (cpu_seconds() - start);
+}
+
+static void run_fma(struct lane *lane, void *arg)
+{
+    struct measure *m = arg;
+    double start = cpu_seconds(), done = m->ops->mat->peak_fma(m->rounds);
+    m->rate[lane->id] = done / (cpu_seconds() - start);
+}
+
+static void run_int8(struct lane *lane, void *arg)
+{
+    struct measure *m = arg;
+    double start = cpu_seconds(), done = m->ops->mat->peak_int8(m->rounds);
+    m->rate[lane->id] = done / (cpu_seconds() - start);
+}
+
+// The best of a few runs, in 1e9 a second.
+static double best_rate(struct team *t, team_fn *fn, struct measure *m)
+{
+    double best = 0;
+    for (int i = 0; i < MEASURE_REPS; i++) {
+        double rate = 0;
+        team_run(t, fn, m);
+        for (int l = 0; l < team_size(t); l++)
+            rate += m->rate[l] * 1e-9;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+err_code cpu_measure(int threads, struct cpu_speed *ret_speed, err *e)
+{
+    struct measure *m = mem_new(sizeof *m);
+    struct team *t = NULL;
+    size_t limit = host_memory() / 8;
+    m->bytes = limit < (size_t)128 << 20 ? limit & ~(size_t)4095 : (size_t)128 << 20;  // several times any L3 share
+    m->memory = mem_try_pages(m->bytes);
+    err_code code = m->memory ? ERR_OK : err_set(e, ERR_MEMORY, "no %zu bytes to measure memory with", m->bytes);
+    if (!code)
+        code = cpu_select("auto", &m->ops, e);
+    if (!code)
+        code = team_open(threads, true, &t, e);
+    if (!code) {
+        struct cpu_speed s;
+        team_run(t, touch, m);
+        s.read_gb_s = best_rate(t, run_read, m);
+        m->rounds = m->ops == &ref_ops ? 50000 : 1000000;  // 10 to 20 ms
+        s.fma_gflop_s = best_rate(t, run_fma, m);
+        s.int8_gop_s = best_rate(t, run_int8, m);
+        *ret_speed = s;
+    }
+    team_close(t);
+    mem_free_pages(m->memory, m->bytes);
+    free(m);
+    return code;
+}

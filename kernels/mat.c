@@ -1,0 +1,212 @@
+// mat.c - planning a weight's layout, and multiplying by it: which kernel, in which pieces. Lanes call mat_mul side by
+// side on different row groups; all scratch is on the stack.
+#include "kernels/mat.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/cpu.h"
+#include "kernels/cpu/mat_ops.h"
+#include "kernels/cpu/ref.h"
+
+enum {
+    FLOAT_TOKENS = 96,  // activations of a tile and a piece stay in L2
+    FLOAT_PIECE = 512,
+    PANEL_K = 256,  // a multiple of every type's block; the panel is 32 KB
+};
+
+typedef void chain_fn(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+
+static bool is_float(enum quant_type type)
+{
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
+}
+
+err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e)
+{
+    const struct quant *q = quant_get(type);
+    if (rows <= 0 || cols <= 0 || cols % q->block)
+        return err_set(e, ERR_INVALID, "matrix of %d x %d %s weights, expected positive sizes and columns in blocks of %d",
+                       rows, cols, q->name, q->block);
+    *m = (struct mat){.type = type, .math = MAT_F32, .layout = MAT_BORROWED, .rows = rows, .cols = cols};
+    size_t groups = (size_t)mat_groups(m);
+    if (is_float(type)) {
+        m->layout = MAT_PACKED;
+        m->bytes = groups * MAT_GROUP * (size_t)cols * (type == QUANT_F32 ? 4 : 2);
+    } else if (mat_pack_has(type)) {
+        m->math = math;
+        m->layout = MAT_PACKED;
+        m->bytes = groups * (size_t)(cols / mat_pack_block(type)) * (size_t)mat_pack_bytes(type);
+    }
+    return ERR_OK;
+}
+
+bool mat_uses_int8(const struct mat *m)
+{
+    return m->math == MAT_INT8;
+}
+
+// ---- single rows
+
+static float float_at(enum quant_type type, const uint8_t *p, size_t i)
+{
+    float f;
+    uint16_t h;
+    if (type == QUANT_F32) {
+        memcpy(&f, p + 4 * i, 4);
+        return f;
+    }
+    memcpy(&h, p + 2 * i, 2);
+    if (type == QUANT_F16)
+        return quant_f16_to_f32(h);
+    uint32_t bits = (uint32_t)h << 16;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+// Rows interleaved together in the 32-row block that group g belongs to.
+static int float_width(const struct mat *m, int g)
+{
+    int groups = mat_groups(m) - g / 4 * 4;
+    return (groups < 4 ? groups : 4) * MAT_GROUP;
+}
+
+static void row_floats(const struct mat *m, int r, float *dst)
+{
+    size_t width = (size_t)float_width(m, r / MAT_GROUP);
+    size_t at = (size_t)(r / MAT_WIDE) * MAT_WIDE * (size_t)m->cols + (size_t)(r % MAT_WIDE);
+    for (int k = 0; k < m->cols; k++)
+        dst[k] = float_at(m->type, m->data, at + (size_t)k * width);
+}
+
+static void row_codes(const struct mat *m, int r, float *dst)
+{
+    int block = mat_pack_block(m->type);
+    size_t records = (size_t)(m->cols / block), bytes = (size_t)mat_pack_bytes(m->type);
+    const uint8_t *p = m->data + (size_t)(r / MAT_GROUP) * records * bytes;
+    struct mat_codes c;
+    for (int k = 0; k < m->cols; k += MAT_BLOCK, dst += MAT_BLOCK) {
+        mat_pack_codes(m->type, p + (size_t)(k / block) * bytes, k % block / MAT_BLOCK, r % MAT_GROUP, &c);
+        for (int i = 0; i < MAT_BLOCK; i++) {
+            float v = c.d * (float)c.s[i / 16] * (float)c.v[i];
+            dst[i] = c.has_min ? v - c.min * (float)c.m[i / 16] : v;
+        }
+    }
+}
+
+static const uint8_t *file_row(const struct mat *m, int r, int k)
+{
+    const struct quant *q = quant_get(m->type);
+    size_t blocks = (size_t)r * (size_t)(m->cols / q->block) + (size_t)(k / q->block);
+    return m->data + blocks * (size_t)q->block_bytes;
+}
+
+void mat_row(const struct mat *m, int r, float *dst)
+{
+    if (m->layout == MAT_BORROWED)
+        quant_get(m->type)->dequantize(file_row(m, r, 0), dst, (size_t)m->cols);
+    else if (mat_pack_has(m->type))
+        row_codes(m, r, dst);
+    else
+        row_floats(m, r, dst);
+}
+
+// ---- the float chain
+
+static void write_rows(float *y, int ldy, const float *acc, int ldacc, int n, int rows, enum mat_write write)
+{
+    for (int t = 0; t < n; t++, y += ldy, acc += ldacc) {
+        for (int r = 0; r < rows; r++)
+            y[r] = write == MAT_ADD ? y[r] + acc[r] : acc[r];
+    }
+}
+
+// Panel of row groups g .. g+ng, elements k .. k+n: the dequantised weights as [n][32] floats; rows past the last are 0.
+static void fill_panel(const struct mat *m, int g, int ng, int k, int n, float *panel)
+{
+    const struct quant *q = quant_get(m->type);
+    float row[PANEL_K];
+    for (int r = 0; r < ng * MAT_GROUP; r++) {
+        int at = g * MAT_GROUP + r;
+        if (at < m->rows)
+            q->dequantize(file_row(m, at, k), row, (size_t)n);
+        else
+            memset(row, 0, sizeof row);
+        for (int i = 0; i < n; i++)
+            panel[i * MAT_WIDE + r] = row[i];
+    }
+}
+
+// The same from packed integer blocks.
+static void fill_panel_packed(const struct cpu_ops *ops, const struct mat *m, int g, int ng, int k, int n, float *panel)
+{
+    int block = mat_pack_block(m->type);
+    size_t bytes = (size_t)mat_pack_bytes(m->type), records = (size_t)(m->cols / block);
+    for (int i = 0; i < ng; i++) {
+        const uint8_t *record = m->data + ((size_t)(g + i) * records + (size_t)(k / block)) * bytes;
+        for (int at = 0; at < n; at += block, record += bytes) {
+            float *to = panel + at * MAT_WIDE + i * MAT_GROUP;
+            if (ops->mat->panel[m->type])
+                ops->mat->panel[m->type](record, to);
+            else
+                ref_mat_panel(m->type, record, to);
+        }
+    }
+}
+
+// All elements of groups g .. g+ng (inside one 32-row block) for n tokens; acc is [n][32], zeroed.
+static void chain_rows(const struct cpu_ops *ops, const struct mat *m, int g, int ng, const float *x, int ldx, int n,
+                       float *acc)
+{
+    _Alignas(64) float panel[PANEL_K * MAT_WIDE];
+    if (m->layout == MAT_BORROWED || mat_pack_has(m->type)) {
+        for (int k = 0; k < m->cols; k += PANEL_K) {
+            int piece = m->cols - k < PANEL_K ? m->cols - k : PANEL_K;
+            if (m->layout == MAT_BORROWED)
+                fill_panel(m, g, ng, k, piece, panel);
+            else
+                fill_panel_packed(ops, m, g, ng, k, piece, panel);
+            ops->mat->chain_f32(acc, MAT_WIDE, panel, MAT_WIDE, ng, x + k, ldx, n, piece);
+        }
+        return;
+    }
+    const struct mat_ops *o = ops->mat;
+    chain_fn *chain = m->type == QUANT_F32 ? o->chain_f32 : m->type == QUANT_F16 ? o->chain_f16 : o->chain_bf16;
+    size_t size = m->type == QUANT_F32 ? 4 : 2, width = (size_t)float_width(m, g);
+    size_t at = (size_t)(g / 4) * MAT_WIDE * (size_t)m->cols + (size_t)(g % 4) * MAT_GROUP;
+    int step = n <= 3 ? m->cols : FLOAT_PIECE;
+    for (int k = 0; k < m->cols; k += step) {
+        int piece = m->cols - k < step ? m->cols - k : step;
+        chain(acc, MAT_WIDE, m->data + (at + (size_t)k * width) * size, (int)width, ng, x + k, ldx, n, piece);
+    }
+}
+
+static void mul_float(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0,
+                      int g1, enum mat_write write)
+{
+    _Alignas(64) float acc[FLOAT_TOKENS * MAT_WIDE];
+    for (int g = g0, next; g < g1; g = next) {
+        next = g / 4 * 4 + 4 < g1 ? g / 4 * 4 + 4 : g1;
+        int first = g * MAT_GROUP, last = next * MAT_GROUP < m->rows ? next * MAT_GROUP : m->rows;
+        for (int t = 0; t < a->n; t += FLOAT_TOKENS) {
+            int n = a->n - t < FLOAT_TOKENS ? a->n - t : FLOAT_TOKENS;
+            memset(acc, 0, (size_t)n * MAT_WIDE * sizeof *acc);
+            chain_rows(ops, m, g, next - g, a->x + (size_t)t * (size_t)a->ldx, a->ldx, n, acc);
+            write_rows(y + (size_t)t * (size_t)ldy + first, ldy, acc, MAT_WIDE, n, last - first, write);
+        }
+    }
+}
+
+void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
+             enum mat_write write)
+{
+    assert(m->cols == a->cols && (!mat_uses_int8(m) || a->math == MAT_INT8));
+    if (g0 >= g1 || a->n <= 0)
+        return;
+    if (!mat_uses_int8(m))
+        mul_float(ops, m, a, y, ldy, g0, g1, write);
+    else if (ops->mat->int8[m->type])
+        ops->mat->int8[m->type](m, a, y, ldy, g0, g1, write);
+    else
+        ref_mat_int8(m, a, y, ldy, g0, g1, write);
+}

@@ -1,0 +1,91 @@
+// mat.h - multiplying by a weight matrix: y[t] = W x[t] for every token t of a step.
+//
+//     mat_plan(&m, type, rows, cols, MAT_INT8);            // decides the layout; m.bytes is what it needs
+//     mat_pack(&m, dst, src, g0, g1);                      // moves 8-row groups g0..g1 of the file's rows into it
+//
+//     acts_init(&a, memory, max_tokens, cols, MAT_INT8);
+//     acts_set(ops, &a, x, ldx, t0, t1);                   // some lane's tokens
+//     lane_barrier(lane);
+//     mat_mul(ops, &m, &a, y, ldy, g0, g1, MAT_STORE);     // some lane's row groups, all tokens
+//
+// Shapes: W [rows, cols] in the file's row order, x [n, cols], y [n, rows] (token-major, f32).
+//
+// Exactness. The value of one (row, token) is one chain of operations that depends on that row and that token alone:
+// it is the same for 1 token and for 500, for any split of rows over lanes, and on every instruction set.
+//   floats       acc = fma(w[k], x[k], acc), k ascending, acc starts at +0
+//   int8 path    x in blocks of 32: d = amax/127, q = rint(x * (127/amax)), integer sums exact, then per block in
+//                ascending order acc = fma(d_x * (float)isum, d_w, acc); types with a minimum then add
+//                acc = fma(-min, d_x * (float)sum_x, acc)
+//   any type with f32 activations: the float chain on the dequantised weights
+// kernels/cpu/ref.c is the definition; SIMD code equals it bit for bit.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "kernels/quant.h"
+
+struct cpu_ops;
+
+enum { MAT_GROUP = 8 };  // rows interleaved together: the unit in which work is split and packed
+
+enum mat_math {
+    MAT_F32,   // f32 activations, weights dequantised
+    MAT_INT8,  // activations quantised to int8 where the weights are integer blocks; f32 where they are floats
+};
+
+enum mat_layout {
+    MAT_BORROWED,  // rows as in the file, read in place (data points into the mapping)
+    MAT_PACKED,    // the kernels' row-interleaved layout
+};
+
+enum mat_write { MAT_STORE, MAT_ADD };  // y = W x, or y += W x (one addition, after the sum is complete)
+
+struct mat {
+    enum quant_type type;
+    enum mat_math math;
+    enum mat_layout layout;
+    int rows, cols;
+    size_t bytes;         // of the packed form; 0 when borrowed
+    const uint8_t *data;  // set by the owner: the mapping, or what mat_pack filled
+};
+
+// Chooses layout and size: the types with an integer kernel and the floats are packed, the others stay as in the file.
+// math = MAT_INT8 falls to the f32 chain for float types and for types without an integer kernel (mat_uses_int8 tells). Errors: ERR_INVALID when cols is not a multiple of the type's block.
+MUST_CHECK err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e);
+bool mat_uses_int8(const struct mat *m);
+static inline int mat_groups(const struct mat *m) { return (m->rows + MAT_GROUP - 1) / MAT_GROUP; }
+
+// Packs row groups g0..g1 from src (the file's rows from row 0) into dst (m->bytes long, 64-byte aligned). Groups are
+// independent: lanes may pack side by side. Rows past the last are zero.
+void mat_pack(const struct mat *m, uint8_t *dst, const void *src, int g0, int g1);
+
+// Dequantises row r to cols floats, from either layout (embedding look-up, checks).
+void mat_row(const struct mat *m, int r, float *dst);
+
+// ---- activations of one step, ready to be multiplied
+struct acts {
+    enum mat_math math;
+    int n, max, cols;   // n: tokens set; the owner writes it before lanes call acts_set
+    const float *x;     // the f32 rows as given (MAT_F32, and float weights)
+    int ldx;
+    int8_t *q;          // MAT_INT8: the kernels' tile packing
+    int16_t *wide;      // q as int16, where the instruction set multiplies int8 weights so
+    float *d;           // scale of each block
+    float *sx;          // d * (sum of q)
+    int32_t *sums;      // sum of q; then pairs of int16 sums (kernels/cpu/mat_ops.h)
+};
+
+// Bytes that `max` tokens of `cols` numbers need (64-byte aligned).
+size_t acts_bytes(int max, int cols, enum mat_math math);
+void acts_init(struct acts *a, void *memory, int max, int cols, enum mat_math math);
+
+// Makes tokens t0..t1 of x (rows of ldx floats, x is the row of token 0) ready. Rows are independent. x must stay
+// unchanged until the multiplications are done.
+void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int t0, int t1);
+
+// Row groups g0..g1 for tokens 0..a->n. y is the row of token 0, ldy floats between tokens.
+void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
+             enum mat_write write);

@@ -1,0 +1,42 @@
+// quant.h - the storage formats of weights: how a row of numbers is laid out in a file, and what it means.
+//
+// A type is one file in kernels/quant/ that exports one record, and one line in quants.def. Rows are made of whole
+// blocks of `block` elements; [rows, cols] is rows * cols/block blocks. All formats are little-endian, as in their files.
+//
+//     const struct quant *q = quant_get(QUANT_Q4_0);
+//     q->dequantize(src, dst, cols);            // cols is a multiple of q->block
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum quant_type {
+#define QUANT(file, name) QUANT_##name,
+#include "kernels/quant/quants.def"
+#undef QUANT
+    QUANT_COUNT
+};
+
+struct quant {
+    const char *name;     // as files and people write it: "Q4_0", "BF16"
+    int ggml_id;          // the number of the type in GGUF files; -1 when GGUF has none
+    int block;            // elements per block; 1 for plain floats
+    int block_bytes;
+    // Writes n floats (n a multiple of block) from n/block blocks at src; src needs no alignment. This is the
+    // definition of the type, equal bit for bit to ggml's reference dequantiser.
+    void (*dequantize)(const void *src, float *dst, size_t n);
+};
+
+const struct quant *quant_get(enum quant_type type);
+
+// The type with this GGUF number or this name (any case); false when there is none.
+bool quant_from_ggml(uint32_t id, enum quant_type *ret_type);
+bool quant_from_name(const char *name, enum quant_type *ret_type);
+
+// Bytes of rows * cols elements; false when cols is not a multiple of the block or the size overflows.
+bool quant_bytes(enum quant_type type, size_t rows, size_t cols, size_t *ret_bytes);
+
+// Half precisions, exact (round to nearest even on the way down).
+float quant_f16_to_f32(uint16_t h);
+uint16_t quant_f32_to_f16(float f);

@@ -1,0 +1,23 @@
+// q5_1.c - 32 numbers of 5 bits, a scale and a minimum.
+//
+// Block, 24 bytes: f16 d; f16 m; u32 high, bit i is bit 4 of number i; u8 q[16] as in Q4_1.
+
+#include "kernels/quant.h"
+#include "kernels/quant/bits.h"
+
+static void dequantize(const void *src, float *dst, size_t n)
+{
+    const uint8_t *b = src;
+    for (; n; n -= 32, b += 24, dst += 32) {
+        float d = get_f16(b), m = get_f16(b + 2);
+        uint32_t high = get_u32(b + 4);
+        for (int i = 0; i < 16; i++) {
+            int lo = (b[8 + i] & 15) | (int)(high >> i & 1) << 4;
+            int hi = b[8 + i] >> 4 | (int)(high >> (16 + i) & 1) << 4;
+            dst[i] = d * (float)lo + m;
+            dst[16 + i] = d * (float)hi + m;
+        }
+    }
+}
+
+const struct quant quant_q5_1 = {"Q5_1", 7, 32, 24, dequantize};

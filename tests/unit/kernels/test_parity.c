@@ -1,0 +1,550 @@
+// Every operation of every instruction set this machine runs against the scalar table, bit for bit: op x type x shape x
+// tokens x split of the rows. And the scalar table against independent arithmetic, with tolerances.
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "kernels/cpu.h"
+#include "kernels/cpu/ref.h"
+
+enum { MAX_TOKENS = 257 };
+
+static const struct cpu_ops *isas[3];  // [0] is scalar
+static int nisas;
+static uint64_t drawn;
+
+static float uniform(void)  // -1 .. 1
+{
+    return (float)(2 * rng_unit(7, drawn++, 0) - 1);
+}
+
+static int below(int n)
+{
+    return (int)(rng_u64(7, drawn++, 0) % (uint64_t)n);
+}
+
+// Equal bits, or both NaN (which NaN comes out of a fused operation is the hardware's choice).
+static bool same(float a, float b)
+{
+    return memcmp(&a, &b, 4) == 0 || (a != a && b != b);
+}
+
+static void check_same(const float *a, const float *b, int n, const char *what, const char *isa)
+{
+    for (int i = 0; i < n; i++) {
+        if (!same(a[i], b[i]))
+            fail_msg("%s on %s: element %d is %.9g, scalar %.9g", what, isa, i, (double)b[i], (double)a[i]);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    err e = {0};
+    for (int i = 0; i < 3; i++) {
+        if (cpu_select(names[i], &isas[nisas], &e) == ERR_OK)
+            nisas++;
+        else
+            print_message("parity: %s\n", e.text);
+    }
+    return 0;
+}
+
+// ---- vectors
+
+static const float specials[] = {0, -0.0f, 1e-40f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 88.5f, -87.2f, 3.4e38f};
+
+static void fill(float *x, int n, bool special)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = uniform() * 10;
+    for (int i = 0; special && i < n; i += 5)
+        x[i] = specials[below((int)(sizeof specials / sizeof *specials))];
+}
+
+static void check_vectors(int n, bool special)
+{
+    enum { MAX = 600 };
+    static float x[MAX], w[MAX], b[MAX], y[2][MAX];
+    assert_true(n <= MAX);
+    fill(x, n, special);
+    fill(w, n, false);
+    fill(b, n, special);
+    const struct cpu_ops *r = isas[0];
+    for (int i = 1; i < nisas; i++) {
+        const struct cpu_ops *o = isas[i];
+        for (int weights = 0; weights < 2; weights++) {
+            r->rmsnorm(y[0], x, weights ? w : NULL, n, 1e-5f, (float)weights);
+            o->rmsnorm(y[1], x, weights ? w : NULL, n, 1e-5f, (float)weights);
+            check_same(y[0], y[1], n, "rmsnorm", o->isa);
+            r->layernorm(y[0], x, w, weights ? b : NULL, n, 1e-5f);
+            o->layernorm(y[1], x, w, weights ? b : NULL, n, 1e-5f);
+            check_same(y[0], y[1], n, "layernorm", o->isa);
+        }
+        r->silu_mul(y[0], x, b, n);
+        o->silu_mul(y[1], x, b, n);
+        check_same(y[0], y[1], n, "silu_mul", o->isa);
+        r->add(y[0], x, n);
+        o->add(y[1], x, n);
+        check_same(y[0], y[1], n, "add", o->isa);
+        for (int p = 0; p < 2; p++) {
+            memcpy(y[0], x, sizeof x);
+            memcpy(y[1], x, sizeof x);
+            r->rope(y[0], w, b, n / 2 * 2, (enum rope_pairs)p);
+            o->rope(y[1], w, b, n / 2 * 2, (enum rope_pairs)p);
+            check_same(y[0], y[1], n, p == ROPE_HALF ? "rope half" : "rope adjacent", o->isa);
+        }
+        float top = r->max(x, n);
+        if (!same(top, o->max(x, n)) && !(top == 0 && o->max(x, n) == 0))
+            fail_msg("max of %d on %s", n, o->isa);
+        assert_int_equal(r->argmax(x, n), o->argmax(x, n));
+        double s = r->sum_exp(x, n, 3), t = o->sum_exp(x, n, 3);
+        if (memcmp(&s, &t, 8) && !(s != s && t != t))
+            fail_msg("sum_exp of %d on %s: %.17g, scalar %.17g", n, o->isa, t, s);
+        for (int k = 0; k < 3; k++) {
+            static uint8_t row[2][8 * MAX];
+            if (special && k != KV_F32)
+                continue;  // a NaN's bits may differ
+            r->kv_store(row[0], x, n, (enum kv_type)k);
+            o->kv_store(row[1], x, n, (enum kv_type)k);
+            assert_memory_equal(row[0], row[1], kv_row_bytes((enum kv_type)k, n));
+        }
+    }
+}
+
+static void test_vectors(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 7, 8, 9, 12, 20, 31, 36, 64, 88, 127, 576};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_vectors(sizes[i], false);
+        check_vectors(sizes[i], true);
+    }
+}
+
+// Ties go to the first; a NaN never wins.
+static void test_argmax(void **state)
+{
+    (void)state;
+    float x[100];
+    for (int i = 0; i < nisas; i++) {
+        for (int j = 0; j < 100; j++)
+            x[j] = (float)(j % 10);
+        assert_int_equal(isas[i]->argmax(x, 100), 9);
+        x[3] = NAN;
+        x[57] = 10;
+        x[58] = 10;
+        assert_int_equal(isas[i]->argmax(x, 100), 57);
+        for (int j = 0; j < 100; j++)
+            x[j] = -5;
+        assert_int_equal(isas[i]->argmax(x, 100), 0);
+        for (int j = 0; j < 100; j++)
+            x[j] = j % 7 ? -INFINITY : NAN;
+        assert_int_equal(isas[i]->argmax(x, 100), 0);
+    }
+}
+
+static void test_exp(void **state)
+{
+    (void)state;
+    double worst = 0;
+    for (float x = -86.9f; x < 88.7f; x += 0.000731f) {
+        double want = exp((double)x), got = (double)ref_exp(x);
+        worst = fmax(worst, fabs(got - want) / want);
+    }
+    assert_true(worst < 1.2e-7);  // observed 7.9e-8
+    assert_true(ref_exp(0) == 1 && ref_exp(-100) == 0 && ref_exp(-INFINITY) == 0);
+    assert_true(isinf(ref_exp(89)) && isinf(ref_exp(INFINITY)) && isnan(ref_exp(NAN)));
+}
+
+// ---- matrices
+
+struct weights {
+    enum quant_type type;
+    int rows, cols;
+    uint8_t *file;
+    size_t bytes;
+};
+
+// Where a block keeps its f16 numbers; -1: none, or unknown.
+static void scale_offsets(enum quant_type type, int *at)
+{
+    at[0] = 0;
+    at[1] = -1;
+    if (type == QUANT_Q4_1 || type == QUANT_Q5_1 || type == QUANT_Q4_K || type == QUANT_Q5_K)
+        at[1] = 2;
+    if (type == QUANT_Q2_K) {
+        at[0] = 80;
+        at[1] = 82;
+    } else if (type == QUANT_Q3_K) {
+        at[0] = 108;
+    } else if (type == QUANT_Q6_K) {
+        at[0] = 208;
+    }
+}
+
+static void put_f16(uint8_t *p, float v)
+{
+    uint16_t h = quant_f32_to_f16(v);
+    memcpy(p, &h, 2);
+}
+
+// pattern: 0 random, 1 all bits set, 2 all clear, 3 every byte 0x80.
+static struct weights make_weights(enum quant_type type, int rows, int cols, int pattern)
+{
+    struct weights w = {.type = type, .rows = rows, .cols = cols};
+    const struct quant *q = quant_get(type);
+    assert_true(quant_bytes(type, (size_t)rows, (size_t)cols, &w.bytes));
+    w.file = malloc(w.bytes);
+    assert_non_null(w.file);
+    bool floats = q->block == 1;
+    for (size_t i = 0; i < w.bytes; i++)
+        w.file[i] = (uint8_t)(pattern == 1 ? 255 : pattern == 2 ? 0 : pattern == 3 ? 128 : below(256));
+    size_t blocks = w.bytes / (size_t)q->block_bytes;
+    for (size_t b = 0; b < blocks; b++) {
+        uint8_t *p = w.file + b * (size_t)q->block_bytes;
+        int at[2];
+        if (floats) {
+            float v = uniform();
+            uint32_t bits;
+            memcpy(&bits, &v, 4);
+            uint16_t top = (uint16_t)(bits >> 16);
+            if (type == QUANT_F32)
+                memcpy(p, &v, 4);
+            else if (type == QUANT_BF16)
+                memcpy(p, &top, 2);
+            else
+                put_f16(p, v);
+        } else if (mat_pack_has(type)) {
+            scale_offsets(type, at);
+            put_f16(p + at[0], uniform() * 0.1f);
+            if (at[1] >= 0)
+                put_f16(p + at[1], uniform() * 0.1f);
+        } else {
+            for (int i = 0; i < q->block_bytes; i++)
+                p[i] &= 0xbf;  // no f16 in it is infinite or NaN, wherever it lies
+        }
+    }
+    return w;
+}
+
+static struct mat pack(const struct weights *w, enum mat_math math)
+{
+    struct mat m;
+    err e = {0};
+    if (mat_plan(&m, w->type, w->rows, w->cols, math, &e))
+        fail_msg("%s", e.text);
+    if (m.layout == MAT_BORROWED) {
+        m.data = w->file;
+        return m;
+    }
+    uint8_t *p = aligned_alloc(64, (m.bytes + 63) / 64 * 64);
+    int groups = mat_groups(&m);
+    mat_pack(&m, p, w->file, groups / 2, groups);
+    mat_pack(&m, p, w->file, 0, groups / 2);
+    m.data = p;
+    return m;
+}
+
+static void unpack(struct mat *m)
+{
+    if (m->layout == MAT_PACKED)
+        free((void *)m->data);
+}
+
+static void check_rows(const struct weights *w, const struct mat *m)
+{
+    float *want = malloc((size_t)w->cols * 4), *got = malloc((size_t)w->cols * 4);
+    for (int r = 0; r < w->rows; r++) {
+        quant_get(w->type)->dequantize(w->file + (size_t)r * (w->bytes / (size_t)w->rows), want, (size_t)w->cols);
+        mat_row(m, r, got);
+        for (int k = 0; k < w->cols; k++) {
+            if (!same(want[k], got[k]) && !(want[k] == 0 && got[k] == 0))
+                fail_msg("%s row %d element %d: %.9g, dequantised %.9g", quant_get(w->type)->name, r, k, (double)got[k],
+                         (double)want[k]);
+        }
+    }
+    free(want);
+    free(got);
+}
+
+static float *product(const struct cpu_ops *ops, const struct mat *m, const float *x, int n, int cut, enum mat_math math,
+                      enum mat_write write)
+{
+    struct acts a;
+    void *memory = aligned_alloc(64, (acts_bytes(MAX_TOKENS, m->cols, math) + 63) / 64 * 64);
+    acts_init(&a, memory, MAX_TOKENS, m->cols, math);
+    a.n = n;
+    acts_set(ops, &a, x, m->cols, 0, n / 2);
+    acts_set(ops, &a, x, m->cols, n / 2, n);
+    int ldy = m->rows + 3, groups = mat_groups(m);
+    float *y = malloc((size_t)ldy * (size_t)n * 4);
+    for (int i = 0; i < ldy * n; i++)
+        y[i] = 0.25f;
+    mat_mul(ops, m, &a, y, ldy, cut, groups, write);
+    mat_mul(ops, m, &a, y, ldy, 0, cut, write);
+    free(memory);
+    return y;
+}
+
+// |error| of a product against f64 on the dequantised weights, relative to the row's norm product.
+static void check_close(const struct weights *w, const float *x, const float *y, int n, float tolerance)
+{
+    float *row = malloc((size_t)w->cols * 4);
+    for (int r = 0; r < w->rows; r++) {
+        quant_get(w->type)->dequantize(w->file + (size_t)r * (w->bytes / (size_t)w->rows), row, (size_t)w->cols);
+        for (int t = 0; t < n; t++) {
+            double want = 0, ww = 0, xx = 0;
+            for (int k = 0; k < w->cols; k++) {
+                double a = (double)row[k], b = (double)x[t * w->cols + k];
+                want += a * b;
+                ww += a * a;
+                xx += b * b;
+            }
+            double got = (double)y[t * (w->rows + 3) + r], error = fabs(got - want) / (sqrt(ww * xx) + 1e-30);
+            if (!(error < (double)tolerance))
+                fail_msg("%s row %d token %d: %g, expected %g (error %g)", quant_get(w->type)->name, r, t, got, want, error);
+        }
+    }
+    free(row);
+}
+
+static void check_isas(const struct weights *w, const struct mat *m, const float *x, const float *want, enum mat_math math,
+                       enum mat_write write)
+{
+    static const int tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 33, MAX_TOKENS};
+    char what[64];
+    for (int i = 0; i < nisas; i++) {
+        for (size_t j = 0; j < sizeof tokens / sizeof *tokens; j++) {
+            int n = tokens[j];
+            if (i == 0 && n > 4)
+                continue;  // scalar against itself is slow; a few sizes show that a token stands alone
+            float *got = product(isas[i], m, x, n, below(mat_groups(m) + 1), math, write);
+            snprintf(what, sizeof what, "%s %dx%d n=%d", quant_get(w->type)->name, w->rows, w->cols, n);
+            check_same(want, got, n * (w->rows + 3), what, isas[i]->isa);
+            free(got);
+        }
+    }
+}
+
+static void check_mat(enum quant_type type, int rows, int cols, enum mat_math math, int pattern, bool special)
+{
+    struct weights w = make_weights(type, rows, cols, pattern);
+    struct mat m = pack(&w, math);
+    if (pattern == 0)
+        check_rows(&w, &m);
+    float *x = malloc((size_t)cols * MAX_TOKENS * 4);
+    for (int i = 0; i < cols * MAX_TOKENS; i++)
+        x[i] = pattern ? (below(2) ? 1.0f : -1.0f) : uniform() * (float)(1 + i % 3);
+    for (int i = 0; special && i < cols * MAX_TOKENS; i += 1 + below(200))
+        x[i] = specials[below((int)(sizeof specials / sizeof *specials))];
+    memset(x + cols, 0, special ? (size_t)cols * 4 : 0);  // a row of zeros
+    enum mat_write write = pattern == 2 ? MAT_ADD : MAT_STORE;
+    float *want = product(isas[0], &m, x, MAX_TOKENS, 0, math, write);
+    if (!special && write == MAT_STORE)
+        check_close(&w, x, want, 5, mat_uses_int8(&m) ? 0.01f : 2e-6f);  // observed 4e-3, 3e-7
+    check_isas(&w, &m, x, want, math, write);
+    if (m.layout == MAT_PACKED && math == MAT_F32 && mat_pack_has(type)) {
+        // The file's rows through the dequantiser give the same product as the packed blocks.
+        struct mat borrowed = m;
+        borrowed.layout = MAT_BORROWED;
+        borrowed.data = w.file;
+        check_isas(&w, &borrowed, x, want, math, write);
+    }
+    free(want);
+    free(x);
+    unpack(&m);
+    free(w.file);
+}
+
+static void test_int8(void **state)
+{
+    (void)state;
+    for (int type = 0; type < QUANT_COUNT; type++) {
+        if (!mat_pack_has((enum quant_type)type))
+            continue;
+        check_mat((enum quant_type)type, 44, 768, MAT_INT8, 0, false);
+        check_mat((enum quant_type)type, 24, 256, MAT_INT8, 0, true);
+        for (int pattern = 1; pattern < 4; pattern++)
+            check_mat((enum quant_type)type, 13, 512, MAT_INT8, pattern, false);
+        if (quant_get((enum quant_type)type)->block == 32)
+            check_mat((enum quant_type)type, 17, 96, MAT_INT8, 0, false);
+    }
+}
+
+static void test_float_types(void **state)
+{
+    (void)state;
+    static const enum quant_type types[] = {QUANT_F32, QUANT_F16, QUANT_BF16};
+    static const int shapes[][2] = {{5, 13}, {12, 88}, {40, 176}, {44, 600}, {100, 33}};
+    for (int i = 0; i < 3; i++) {
+        for (int s = 0; s < 5; s++) {
+            check_mat(types[i], shapes[s][0], shapes[s][1], MAT_F32, 0, false);
+            check_mat(types[i], shapes[s][0], shapes[s][1], MAT_INT8, 0, s == 2);
+        }
+        check_mat(types[i], 20, 64, MAT_F32, 2, false);
+    }
+}
+
+static void test_dequantised(void **state)
+{
+    (void)state;
+    for (int type = 0; type < QUANT_COUNT; type++) {
+        int block = quant_get((enum quant_type)type)->block;
+        if (block > 1)
+            check_mat((enum quant_type)type, 21, block > 64 ? 512 : 320, MAT_F32, 0, false);
+    }
+}
+
+static void test_plan_refuses(void **state)
+{
+    (void)state;
+    struct mat m;
+    err e = {0};
+    assert_int_equal(mat_plan(&m, QUANT_Q4_0, 8, 40, MAT_INT8, &e), ERR_INVALID);
+    assert_int_equal(mat_plan(&m, QUANT_F32, 0, 40, MAT_F32, &e), ERR_INVALID);
+    assert_int_equal(cpu_select("sse", &isas[0], &e), ERR_UNSUPPORTED);
+}
+
+// ---- attention
+
+struct cache {
+    void *pages[16];
+    int page_tokens;
+    size_t v_off;
+};
+
+// Pages hold NaN wherever nothing was stored.
+static struct cache make_cache(const struct cpu_ops *ops, int n, int head_dim, enum kv_type kv, int page_tokens,
+                               const float *k, const float *v)
+{
+    size_t row = kv_row_bytes(kv, head_dim), bytes = 2 * row * (size_t)page_tokens + 64;
+    struct cache c = {.page_tokens = page_tokens, .v_off = row * (size_t)page_tokens};
+    for (int p = 0; p * page_tokens < n; p++) {
+        c.pages[p] = malloc(bytes);
+        memset(c.pages[p], 0xff, bytes);
+    }
+    for (int i = 0; i < n; i++) {
+        uint8_t *at = (uint8_t *)c.pages[i / page_tokens] + (size_t)(i % page_tokens) * row;
+        ops->kv_store(at, k + i * head_dim, head_dim, kv);
+        ops->kv_store(at + c.v_off, v + i * head_dim, head_dim, kv);
+    }
+    return c;
+}
+
+struct attn_case {
+    int head_dim, group, keys, window, page_tokens;
+    enum kv_type kv;
+    float softcap;
+};
+
+// Rows pos0 .. pos0 + rows of the last queries, in one call.
+static void run_attn(const struct cpu_ops *ops, const struct attn_case *c, const struct cache *cache, const float *q,
+                     float *out, int pos0, int rows)
+{
+    int width = c->group * c->head_dim;
+    float *scratch = malloc((size_t)attn_scratch_floats(c->group, c->head_dim) * 4);
+    struct attn_args a = {
+        .q = q + pos0 * width, .out = out + pos0 * width, .ldq = width, .ldo = width, .rows = rows, .group = c->group,
+        .head_dim = c->head_dim, .pos0 = pos0, .window = c->window, .scale = 0.17f, .softcap = c->softcap,
+        .pages = cache->pages, .page_tokens = c->page_tokens, .v_off = cache->v_off, .kv = c->kv, .scratch = scratch,
+    };
+    ops->attn(&a);
+    free(scratch);
+}
+
+// Softmax attention in f64 over the stored keys.
+static void check_attn_close(const struct attn_case *c, const float *q, const float *k, const float *v, const float *out)
+{
+    for (int pos = 0; pos < c->keys; pos += 13) {
+        for (int h = 0; h < c->group; h++) {
+            const float *qq = q + (pos * c->group + h) * c->head_dim;
+            int lo = c->window && pos - c->window + 1 > 0 ? pos - c->window + 1 : 0;
+            double sum = 0, acc[256] = {0};
+            for (int j = lo; j <= pos; j++) {
+                double s = 0;
+                for (int d = 0; d < c->head_dim; d++)
+                    s += (double)qq[d] * (double)k[j * c->head_dim + d];
+                s *= 0.17;
+                if (c->softcap != 0)
+                    s = (double)c->softcap * tanh(s / (double)c->softcap);
+                double p = exp(s);
+                sum += p;
+                for (int d = 0; d < c->head_dim; d++)
+                    acc[d] += p * (double)v[j * c->head_dim + d];
+            }
+            double tolerance = c->kv == KV_F32 ? 2e-5 : c->kv == KV_F16 ? 2e-3 : 0.06;  // observed 2e-6, 6e-4, 0.02
+            for (int d = 0; d < c->head_dim; d++)
+                assert_true(fabs((double)out[(pos * c->group + h) * c->head_dim + d] - acc[d] / sum) < tolerance);
+        }
+    }
+}
+
+static void check_attn(const struct attn_case *c)
+{
+    int n = c->keys, width = c->group * c->head_dim;
+    size_t kb = (size_t)(n * c->head_dim) * 4, qb = (size_t)(n * width) * 4;
+    float *k = malloc(kb), *v = malloc(kb), *q = malloc(qb), *want = malloc(qb), *got = malloc(qb);
+    for (int i = 0; i < n * c->head_dim; i++) {
+        k[i] = uniform() * 2;
+        v[i] = uniform();
+    }
+    for (int i = 0; i < n * width; i++)
+        q[i] = uniform() * 2;
+    struct cache cache = make_cache(isas[0], n, c->head_dim, c->kv, c->page_tokens, k, v);
+    run_attn(isas[0], c, &cache, q, want, 0, n);
+    check_attn_close(c, q, k, v, want);
+    for (int i = 0; i < nisas; i++) {
+        for (int chunk = 1; chunk <= n; chunk = chunk == 1 ? 7 : chunk == 7 ? n : n + 1) {
+            memset(got, 0, qb);
+            for (int p = 0; p < n; p += chunk)
+                run_attn(isas[i], c, &cache, q, got, p, n - p < chunk ? n - p : chunk);
+            check_same(want, got, n * width, "attention", isas[i]->isa);
+        }
+    }
+    for (int p = 0; p < 16; p++)
+        free(cache.pages[p]);
+    free(k);
+    free(v);
+    free(q);
+    free(want);
+    free(got);
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    static const int dims[] = {12, 20, 36, 64, 72, 128, 8};
+    static const int groups[] = {3, 1, 2, 3, 4, 8, 5};
+    for (int kv = 0; kv < 3; kv++) {
+        for (int i = 0; i < 7; i++) {
+            struct attn_case c = {.head_dim = dims[i], .group = groups[i], .keys = 75, .page_tokens = i % 2 ? 64 : 32,
+                                  .kv = (enum kv_type)kv};
+            check_attn(&c);
+            c.window = 21;
+            check_attn(&c);
+            c.softcap = 2;
+            check_attn(&c);
+        }
+    }
+    check_attn(&(struct attn_case){.head_dim = 64, .group = 3, .keys = 301, .page_tokens = 64, .kv = KV_F16});
+    check_attn(&(struct attn_case){.head_dim = 256, .group = 40, .keys = 40, .page_tokens = 64, .kv = KV_F16});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors),     cmocka_unit_test(test_argmax),      cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_int8),        cmocka_unit_test(test_float_types), cmocka_unit_test(test_dequantised),
+        cmocka_unit_test(test_plan_refuses), cmocka_unit_test(test_attention),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,39 @@
+// attn.h - self-attention of one layer over the rows of a batch.
+//
+//     attn_store(lane, &a);       // q and k: optional norm, RoPE; k and v into the cache
+//     lane_barrier(lane);
+//     attn_run(lane, &a);         // out [rows, heads * head_dim]
+//     lane_barrier(lane);
+//
+// qkv holds one row a token: q [heads, head_dim], k [kv_heads, head_dim], v [kv_heads, head_dim]; q and k are changed
+// in place. Work is split over (sequence, head, piece of rows), weighed by the keys each has to see, so that lanes
+// finish together whatever the mix of long prompts and single tokens. Called by every lane.
+#pragma once
+
+#include "engine/blocks/rope.h"
+#include "engine/sched/batch.h"
+#include "engine/sched/kv.h"
+#include "kernels/cpu.h"
+#include "kernels/team.h"
+
+struct attn {
+    const struct cpu_ops *ops;
+    const struct batch *batch;
+    const struct kv_layout *layout;
+    int group, layer;            // of the layout
+    int heads, kv_heads, head_dim, window;
+    float scale, softcap;
+    const float *q_norm, *k_norm;  // [head_dim], NULL: none
+    float eps;
+    const float *cos, *sin;      // [rows, rotary / 2]
+    int rotary;                  // 0: positions are not encoded
+    enum rope_pairs pairs;
+    float *qkv;
+    int ldqkv;
+    float *out;
+    int ldout;
+    float *scratch;              // attn_scratch_floats(heads / kv_heads, head_dim) floats of this lane
+};
+
+void attn_store(struct lane *lane, const struct attn *a);
+void attn_run(struct lane *lane, const struct attn *a);

@@ -1,0 +1,110 @@
+// decoder.h - the pre-norm decoder that Llama, Mistral, Qwen2 and Qwen3 share: a stack of
+//
+//     x += attention(norm x);  x += down(silu(gate n) * up n), n = norm x
+//
+// over one residual stream x. A family hands decoder_open its names and what is special, and uses decoder_forward as it
+// is, or writes its own loop from the stages below (a mixture of experts replaces decoder_mlp alone).
+//
+// Six barriers a layer: after the inputs of q/k/v when rows are many, q/k/v, store, attention, o, gate and up. A step
+// of few rows computes norms and the activations' quantisation on every lane instead of splitting them and waiting.
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "engine/blocks/linear.h"
+#include "engine/blocks/rope.h"
+#include "engine/family/family.h"
+#include "engine/model.h"
+
+struct decoder_dims {
+    int hidden, layers, heads, kv_heads, head_dim, ffn, vocab, context;
+    int rotary;       // elements of a head that turn
+    float eps;
+    bool tied;        // the head is the embedding
+    int window;       // 0: none
+    int window_from;  // first layer that has it
+    bool window_used; // the model has a switch for it
+    bool qkv_bias, o_bias, mlp_bias; // config.json says so; a GGUF has the biases whose tensors it has
+};
+
+// Tensor names without ".weight" and ".bias"; `layer` is put in front of the ones below it, with the layer's number.
+struct decoder_names {
+    const char *embed, *norm, *head, *layer;
+    const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
+};
+extern const struct decoder_names decoder_names_hf, decoder_names_gguf;
+
+struct decoder_spec {
+    const struct hyper *hyper;  // rows into struct decoder_dims
+    size_t nhyper;
+    const struct decoder_names *hf, *gguf;
+    enum rope_pairs hf_pairs, gguf_pairs;
+    bool qk_norm;               // q and k heads are normalised
+};
+
+struct decoder_layer {
+    struct linear q, k, v, o, gate, up, down;
+    const float *attn_norm, *ffn_norm, *q_norm, *k_norm;
+    int window;
+};
+
+struct decoder {
+    struct decoder_dims dims;
+    struct rope rope;
+    enum mat_math math;         // of the activations: MAT_F32 when no weight needs them quantised
+    struct mat embed;           // untied embedding
+    struct linear head;
+    const float *norm;
+    struct decoder_layer *layers;
+    struct kv_layout layout;
+};
+
+// The hyper-parameters that all of these models have under the same keys. What a config.json leaves out differs between
+// the families: its length, its KV heads and the size of a head (0: as many as heads, hidden / heads).
+#define DECODER_HYPERS(length, kv, head)                                                                              \
+    {"hidden_size", "embedding_length", HYPER_INT, offsetof(struct decoder_dims, hidden), true, 0, 1, 1 << 20, 0},    \
+    {"num_hidden_layers", "block_count", HYPER_INT, offsetof(struct decoder_dims, layers), true, 0, 1, 4096, 0},      \
+    {"num_attention_heads", "attention.head_count", HYPER_INT, offsetof(struct decoder_dims, heads), true, 0,         \
+     1, 4096, 0},                                                                                                     \
+    {"num_key_value_heads", "attention.head_count_kv", HYPER_INT, offsetof(struct decoder_dims, kv_heads),            \
+     false, kv, 0, 4096, 0},                                                                                          \
+    {"head_dim", "attention.key_length", HYPER_INT, offsetof(struct decoder_dims, head_dim), false, head, 0,          \
+     1024, 0},                                                                                                        \
+    {NULL, "rope.dimension_count", HYPER_INT, offsetof(struct decoder_dims, rotary), false, 0, 0, 1024, 0},           \
+    {"intermediate_size", "feed_forward_length", HYPER_INT, offsetof(struct decoder_dims, ffn), true, 0, 1,           \
+     1 << 22, 0},                                                                                                     \
+    {"vocab_size", "vocab_size", HYPER_INT, offsetof(struct decoder_dims, vocab), false, 0, 0, 1 << 24, 0},           \
+    {"max_position_embeddings", "context_length", HYPER_INT, offsetof(struct decoder_dims, context), false,           \
+     length, 1, 1 << 30, 2048},                                                                                       \
+    {"tie_word_embeddings", NULL, HYPER_BOOL, offsetof(struct decoder_dims, tied), false, 0, 0, 1, 0}
+
+// Makes m->impl (a struct decoder), m->packed, m->vocab and m->context. Errors as model_open.
+MUST_CHECK err_code decoder_open(struct model *m, const struct decoder_spec *spec, err *e);
+void decoder_close(struct model *m);
+
+void decoder_kv_layout(const struct model *m, struct kv_layout *ret_layout);
+size_t decoder_scratch_bytes(const struct model *m, int max_rows, int max_out, int lanes);
+void decoder_forward(const struct model *m, const struct batch *b, struct lane *lane);
+
+// ---- stages; every lane calls them in the same order with its own struct step
+struct step {
+    const struct model *m;
+    const struct decoder *d;
+    const struct batch *batch;
+    struct lane *lane;
+    bool few;                // inputs are computed by every lane for itself
+    float *x;                // [rows, hidden]
+    float *qkv, *att;        // [rows, (heads + 2 kv_heads) * head_dim], [rows, heads * head_dim]
+    float *gate, *up;        // [rows, ffn]
+    float *cos, *sin;        // [rows, rotary / 2]
+    float *h;                // [rows, hidden], the lane's own when few
+    void *acts;              // the lane's own when few
+    float *attn_scratch;     // the lane's own
+};
+
+// Each ends with a barrier.
+void decoder_begin(struct step *s, const struct model *m, const struct batch *b, struct lane *lane);
+void decoder_attention(struct step *s, int layer);
+void decoder_mlp(struct step *s, int layer);
+void decoder_logits(struct step *s);

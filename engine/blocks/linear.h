@@ -1,0 +1,40 @@
+// linear.h - the one way to multiply by a weight: any storage format, optional bias.
+//
+//     struct linear q;                                              // zeroed
+//     linear_open(&q, loader, "blk.0.attn_q.weight", "blk.0.attn_q.bias", rows, cols, &e);
+//     ...
+//     struct linear *qkv[] = {&l->q, &l->k, &l->v};  float *out[] = {...};
+//     linear_input(lane, ops, &acts, x, ldx, rows);                 // all lanes; ends with a barrier
+//     linear_apply(lane, ops, qkv, out, ld, 3, &acts, MAT_STORE);   // this lane's rows of all three; no barrier
+//
+// Families never see quantisation. (A LoRA pair and a device handle join this struct when they are built.)
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "engine/blocks/loader.h"
+#include "kernels/cpu.h"
+#include "kernels/team.h"
+
+struct linear {
+    struct mat w;           // [out, in]
+    const float *bias;      // [out] f32, NULL: none
+    int in, out;
+};
+
+// The tensor must be [out, in]; otherwise ERR_CORRUPT naming tensor, found and expected shape. name_weight and
+// name_bias are full tensor names; name_bias may be NULL, and a tensor that is not in the file is taken as no bias.
+MUST_CHECK err_code linear_open(struct linear *l, struct loader *ld, const char *name_weight, const char *name_bias,
+                                int out, int in, err *e);
+// Makes rows of x ready to be multiplied: split over lanes, ends with a barrier. *a is the lane's own struct; all
+// lanes' structs describe the same memory (acts_init with the same arguments).
+void linear_input(struct lane *lane, const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int rows);
+
+// y[i] = l[i]->w x + bias for this lane's share of the output rows of each; every l has the same input. No barrier.
+void linear_apply(struct lane *lane, const struct cpu_ops *ops, const struct linear *const *l, float *const *y,
+                  const int *ldy, int count, const struct acts *a, enum mat_write write);
+// The same for row groups [g0, g1) of one linear: for callers that split the work themselves.
+void linear_groups(const struct cpu_ops *ops, const struct linear *l, float *y, int ldy, const struct acts *a, int g0,
+                   int g1, enum mat_write write);

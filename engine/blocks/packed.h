@@ -1,0 +1,26 @@
+// packed.h - the memory a model's weights were packed into, and which tensors of the file went into it.
+//
+// Made by a loader, owned by the model as long as its linears are used.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "engine/weights/weights.h"
+
+struct packed {
+    uint8_t *map;          // packed matrices, one after another
+    size_t bytes;
+    struct arena vectors;  // norm weights and biases as f32
+    const struct tensor **used;
+    size_t nused, cap;
+};
+
+struct packed *packed_new(void);
+void packed_free(struct packed *p);
+size_t packed_bytes(const struct packed *p);
+void packed_use(struct packed *p, const struct tensor *t);
+// Whether some matrix, table or vector of the model was made from this tensor.
+bool packed_uses(const struct packed *p, const struct tensor *t);

@@ -1,0 +1,41 @@
+// families.c - the list of families and the look-up by architecture name.
+#include <string.h>
+
+#include "engine/family/family.h"
+
+#define FAMILY(name) extern const struct family family_##name;
+#include "engine/family/families.def"
+#undef FAMILY
+
+static const struct family *const all[] = {
+#define FAMILY(name) &family_##name,
+#include "engine/family/families.def"
+#undef FAMILY
+};
+
+const struct family *family_find(const char *arch)
+{
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        for (const char *const *a = all[i]->archs; *a; a++) {
+            if (!strcmp(*a, arch))
+                return all[i];
+        }
+    }
+    return NULL;
+}
+
+void family_names(char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        for (const char *const *a = all[i]->archs; *a; a++) {
+            size_t n = strlen(*a), sep = at ? 2 : 0;
+            if (at + sep + n + 1 > size)
+                return;
+            memcpy(out + at, ", ", sep);
+            memcpy(out + at + sep, *a, n + 1);
+            at += sep + n;
+        }
+    }
+}

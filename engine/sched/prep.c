@@ -1,0 +1,256 @@
+// prep.c - the prep threads. Each owns the session it works on; models, tokenizers and templates are read only.
+#include "engine/sched/prep.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/queue.h"
+#include "engine/model.h"
+#include "engine/sched/sched.h"
+#include "engine/text/chat.h"
+#include "engine/text/template.h"
+
+enum { PREP_MAX_THREADS = 8, MAX_CONTEXTS = 4 };
+
+struct prep {
+    struct queue *queue;
+    struct sched *sched;
+    atomic_bool closing;
+    int nthreads;
+    pthread_t threads[PREP_MAX_THREADS];
+};
+
+// The spelling of a special token as a string of its own; NULL: the model has none.
+static char *special(const struct tokenizer *t, int32_t id)
+{
+    if (id == TOKEN_NONE)
+        return NULL;
+    size_t len;
+    const char *s = tokenizer_token(t, id, &len);
+    return mem_strndup(s, len);
+}
+
+static err_code render(const struct session *s, const struct prompt *p, struct rendered *ret, err *e)
+{
+    char *bos = special(s->model->tokenizer, tokenizer_bos(s->model->tokenizer));
+    char *eos = special(s->model->tokenizer, tokenizer_eos(s->model->tokenizer));
+    err_code code = chat_render(s->model->chat, p, bos, eos, clock_unix_s(), ret, e);
+    free(bos);
+    free(eos);
+    return code;
+}
+
+static err_code encode_text(const struct session *s, const struct prompt *p, bool add_special, struct ids *ids, err *e)
+{
+    // Who writes a raw prompt writes the template too, so control tokens count.
+    struct text_span span = {p->text, p->text_len, true};
+    return tokenizer_encode(s->model->tokenizer, &span, 1, add_special, ids, e);
+}
+
+// A model that wants BOS gets exactly one, whether or not its template prints it.
+static err_code encode_messages(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
+{
+    const struct tokenizer *t = s->model->tokenizer;
+    struct rendered r;
+    if (render(s, p, &r, e))
+        return e->code;
+    if (tokenizer_adds_bos(t)) {
+        char *bos = special(t, tokenizer_bos(t));
+        if (bos && !rendered_starts_with(&r, bos))
+            ids_add(ids, tokenizer_bos(t));
+        free(bos);
+    }
+    err_code code = tokenizer_encode(s->model->tokenizer, r.spans, r.nspans, false, ids, e);
+    rendered_done(&r);
+    return code;
+}
+
+static err_code encode(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
+{
+    if (p->messages)
+        return encode_messages(s, p, ids, e);
+    if (p->text)
+        return encode_text(s, p, true, ids, e);
+    for (size_t i = 0; i < p->nids; i++)
+        ids_add(ids, p->ids[i]);
+    return ERR_OK;
+}
+
+// ids and pool fit the request, or it never can run.
+static err_code check(const struct session *s, const struct ids *ids, int *ret_max_out, err *e)
+{
+    const struct generate *g = &s->task->generate;
+    const char *field = g->prompt.messages ? "messages" : "prompt";
+    if (ids->len == 0)
+        return err_set_param(e, ERR_INVALID, field, "the prompt has no tokens, expected at least one");
+    for (size_t i = 0; i < ids->len; i++)
+        if (ids->data[i] < 0 || ids->data[i] >= s->model->vocab)
+            return err_set_param(e, ERR_INVALID, field, "token id %d is outside the vocabulary of %d", ids->data[i],
+                                 s->model->vocab);
+    size_t context = (size_t)s->context, want = g->max_tokens > 0 ? (size_t)g->max_tokens : g->max_tokens < 0;
+    if (ids->len + want > context)
+        return err_set_param(e, ERR_CONTEXT, field,
+                             "This model's maximum context length is %zu tokens. However, you requested %zu tokens (%zu "
+                             "in the prompt, %zu in the completion).", context, ids->len + want, ids->len, want);
+    size_t pool = (size_t)sched_model_pages(s->owner), n = (size_t)g->n, room = pool / n * KV_PAGE_TOKENS;
+    if (g->max_tokens < 0 && room < context && room > ids->len)
+        context = room;  // no limit was asked for: what the memory allows for all choices together is one
+    // The last token is not computed, so the prompt's positions and one token fewer are.
+    *ret_max_out = g->max_tokens >= 0 ? g->max_tokens : (int)(context - ids->len);
+    size_t positions = ids->len + (size_t)(*ret_max_out > 1 ? *ret_max_out - 1 : 0);
+    size_t pages = (size_t)prefix_pages((int)positions) * n;
+    if (pages > pool)
+        return err_set_param(e, ERR_INVALID, "n", "%d choices of up to %zu tokens need %zu pages of KV memory, there are %zu",
+                             g->n, positions, pages, pool);
+    return ERR_OK;
+}
+
+static void prepare_generate(struct prep *p, struct session *s)
+{
+    err e = {0};
+    // A text that is far too long is not tokenised to its end: that takes seconds others would wait for.
+    size_t context = (size_t)s->context;
+    struct ids ids = {.max = MAX_CONTEXTS * context};
+    int max_out = 0;
+    if (encode(s, &s->task->generate.prompt, &ids, &e) || check(s, &ids, &max_out, &e)) {
+        if (ids.over)
+            err_set_param(&e, ERR_CONTEXT, s->task->generate.prompt.messages ? "messages" : "prompt",
+                          "This model's maximum context length is %zu tokens. However, you requested more than %zu "
+                          "tokens.", context, ids.max);
+        free(ids.data);
+        session_end(s, &e);
+        return;
+    }
+    session_set_prompt(s, ids.data, (int)ids.len, max_out);
+    session_set_state(s, SESSION_QUEUED);
+    sched_submit(p->sched, s);
+}
+
+static err_code run_tokenize(struct session *s, err *e)
+{
+    const struct tokenize *t = &s->task->tokenize;
+    struct ids ids = {0};
+    if (encode_text(s, &t->prompt, t->add_special, &ids, e)) {
+        free(ids.data);
+        return e->code;
+    }
+    struct token_alternative *pieces = NULL;
+    if (t->with_pieces && ids.len > 0) {
+        pieces = mem_new(ids.len * sizeof *pieces);
+        for (size_t i = 0; i < ids.len; i++) {
+            pieces[i].id = ids.data[i];
+            pieces[i].bytes = tokenizer_piece(s->model->tokenizer, ids.data[i], &pieces[i].len);
+        }
+    }
+    s->nprompt = (int)ids.len;
+    session_emit(s, &(struct event){.kind = EVENT_START});
+    session_emit(s, &(struct event){.kind = EVENT_IDS, .ids = ids.data, .nids = ids.len, .pieces = pieces});
+    free(pieces);
+    free(ids.data);
+    return ERR_OK;
+}
+
+static void send_text(struct session *s, const char *text, size_t len)
+{
+    session_emit(s, &(struct event){.kind = EVENT_START});
+    session_emit(s, &(struct event){.kind = EVENT_TEXT, .text = text ? text : "", .len = len});
+}
+
+static err_code run_detokenize(struct session *s, err *e)
+{
+    const struct prompt *p = &s->task->tokenize.prompt;
+    struct buf text;
+    buf_init(&text, SIZE_MAX);
+    struct detok d;
+    detok_init(&d, s->model->tokenizer, false);
+    for (size_t i = 0; i < p->nids; i++) {
+        if (p->ids[i] < 0 || p->ids[i] >= tokenizer_size(s->model->tokenizer)) {
+            buf_done(&text);
+            return err_set_param(e, ERR_INVALID, "tokens", "token id %d is outside the vocabulary of %d", p->ids[i],
+                                 tokenizer_size(s->model->tokenizer));
+        }
+        detok_add(&d, p->ids[i], &text);
+    }
+    detok_finish(&d, &text);
+    s->nprompt = (int)p->nids;
+    send_text(s, text.data, text.len);
+    buf_done(&text);
+    return ERR_OK;
+}
+
+static err_code run_render(struct session *s, err *e)
+{
+    struct rendered r;
+    if (render(s, &s->task->tokenize.prompt, &r, e))
+        return e->code;
+    send_text(s, r.text, r.len);
+    rendered_done(&r);
+    return ERR_OK;
+}
+
+static void work(struct prep *p, struct session *s)
+{
+    err e = {0};
+    if (atomic_load(&p->closing))
+        err_set(&e, ERR_DRAINING, "the server is shutting down");
+    else
+        (void)!session_must_end(s, clock_ns(), &e);
+    if (!e.code && s->task->kind == TASK_GENERATE) {
+        prepare_generate(p, s);
+        return;
+    }
+    err_code (*const run[])(struct session *, err *) = {
+        [TASK_TOKENIZE] = run_tokenize, [TASK_DETOKENIZE] = run_detokenize, [TASK_RENDER] = run_render};
+    if (!e.code)
+        (void)!run[s->task->kind](s, &e);
+    session_end(s, &e);
+}
+
+static void *run_thread(void *arg)
+{
+    struct prep *p = arg;
+    struct session *s;
+    while ((s = queue_pop(p->queue)))
+        work(p, s);
+    return NULL;
+}
+
+struct prep *prep_open(int threads, int capacity, struct sched *sched)
+{
+    struct prep *p = mem_new(sizeof *p);
+    p->queue = queue_new((size_t)capacity);
+    p->sched = sched;
+    threads = threads < PREP_MAX_THREADS ? threads : PREP_MAX_THREADS;
+    while (p->nthreads < threads && pthread_create(&p->threads[p->nthreads], NULL, run_thread, p) == 0)
+        p->nthreads++;
+    if (p->nthreads > 0)
+        return p;
+    prep_close(p);
+    return NULL;
+}
+
+void prep_submit(struct prep *p, struct session *s)
+{
+    // The queue holds as many as there are slots, so it refuses only once it is closed.
+    if (queue_push(p->queue, s))
+        return;
+    err e = {0};
+    err_set(&e, ERR_DRAINING, "the server is shutting down");
+    session_end(s, &e);
+}
+
+void prep_close(struct prep *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->closing, true);
+    queue_close(p->queue);
+    for (int i = 0; i < p->nthreads; i++)
+        pthread_join(p->threads[i], NULL);
+    queue_free(p->queue);
+    free(p);
+}

@@ -1,0 +1,61 @@
+// sched.h - the scheduler: one thread, lane 0 of the team, that owns all sessions, trees, pools and counters.
+//
+//     sched_open(&config, slots, &s, &e);                    // starts the thread and the team
+//     sched_model_open(s, model, kv_bytes, &m, &e);          // loader thread: pool, scratch; then it is served
+//     sched_submit(s, session);                              // prep thread: a session in state QUEUED
+//     sched_wake(s);                                         // after a cancel
+//     sched_close(s);                                        // ends every session with ERR_DRAINING
+//     sched_model_close(m);                                  // afterwards
+//
+// A turn of the thread: take what arrived, end what was cancelled or is late, admit, then one step of one model; models
+// with work take turns. A step computes one batch: every decoding row of the model, and prefill tokens up to a budget, all
+// of it to the oldest prompt, what is left to the next. The budget keeps a step near 100 ms (scheduling.md §0.2) from two
+// running averages, the time of a decode step of that many rows and the time of a prefill token. Budget and order change
+// when a token is computed, never which.
+//
+// Memory: a session is admitted when pages for its prompt and the next 256 tokens of each choice can be promised, and
+// takes further promises as it grows. When there are none left the youngest session is preempted: it keeps what it knows,
+// gives its pages back, and is computed again later. The oldest is never preempted, and prep refuses what could not
+// run alone, so every stream ends. Within a model sessions are admitted in order of arrival.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "engine/sched/session.h"
+
+struct model;
+struct sched;
+struct sched_model;
+
+struct sched_config {
+    int threads;         // 0: one per usable core
+    bool pin;
+    int max_running;     // sequences in one step
+    int prefill_chunk;   // most prefill tokens in one step; 0: SCHED_MAX_CHUNK, and fewer as the budget says
+};
+
+enum { SCHED_MAX_CHUNK = 512, SCHED_GROW_TOKENS = 256, SCHED_MAX_MODELS = 64 };
+
+MUST_CHECK err_code sched_open(const struct sched_config *c, struct slot_table *slots, struct sched **ret_sched, err *e);
+void sched_close(struct sched *s);  // the threads end; models stay the caller's
+void sched_free(struct sched *s);   // after sched_close
+
+// Any thread. kv_bytes is the most the pool may take; it takes no more than its sequences could use twice over.
+MUST_CHECK err_code sched_model_open(struct sched *s, struct model *m, size_t kv_bytes, struct sched_model **ret_model,
+                                     err *e);
+void sched_model_close(struct sched_model *m);  // not the struct model
+int sched_model_context(const struct sched_model *m);  // the model's, or fewer when the pool is smaller
+int sched_model_pages(const struct sched_model *m);
+size_t sched_model_kv_bytes(const struct sched_model *m);     // of the pool
+size_t sched_model_token_bytes(const struct sched_model *m);
+void sched_session(struct sched_model *m, struct session *s);  // says which model a new session is for
+
+void sched_submit(struct sched *s, struct session *session);
+void sched_wake(struct sched *s);
+void sched_stats(struct sched *s, struct engine_stats *ret_stats);
+
+// For tests: drops every cached page nobody uses, and checks the accounts, on the scheduler's thread. False: unsound.
+bool sched_check(struct sched *s, bool flush);

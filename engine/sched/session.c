@@ -1,0 +1,376 @@
+// session.c - what happens to one task between its prompt and its last event. Called by the thread that owns the session.
+#include "engine/sched/session.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/model.h"
+
+// legal[from][to]
+static const bool legal[SESSION_STATES][SESSION_STATES] = {
+    [SESSION_PREP] = {[SESSION_QUEUED] = true, [SESSION_DONE] = true},
+    [SESSION_QUEUED] = {[SESSION_PREFILL] = true, [SESSION_DONE] = true},
+    [SESSION_PREFILL] = {[SESSION_DECODE] = true, [SESSION_PREEMPTED] = true, [SESSION_DONE] = true},
+    [SESSION_DECODE] = {[SESSION_PREEMPTED] = true, [SESSION_DONE] = true},
+    [SESSION_PREEMPTED] = {[SESSION_PREFILL] = true, [SESSION_DONE] = true},
+};
+
+struct session *session_new(struct task *t, struct ticket ticket, struct slot_table *slots)
+{
+    struct session *s = mem_new(sizeof *s);
+    s->task = t;
+    s->ticket = ticket;
+    s->slots = slots;
+    s->waiting = true;
+    return s;
+}
+
+void session_set_state(struct session *s, enum session_state to)
+{
+    if (!legal[s->state][to])
+        abort();
+    s->state = to;
+}
+
+// ---- preparation
+
+static void choice_init(struct session *s, struct choice *c, int index)
+{
+    const struct generate *g = &s->task->generate;
+    c->index = index;
+    c->stop = stop_new(g->stop, g->nstop);
+    buf_init(&c->piece, SIZE_MAX);
+    buf_init(&c->text, SIZE_MAX);
+    if (s->model->tokenizer)
+        detok_init(&c->detok, s->model->tokenizer, true);
+    // An answer to messages is a text of its own; anything else continues the prompt's, leading space and all.
+    c->detok.started = !g->prompt.messages || g->prompt.continue_final_message;
+}
+
+void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out)
+{
+    const struct generate *g = &s->task->generate;
+    s->n = g->n;
+    s->nprompt = nids;
+    s->max_out = max_out;
+    s->choices = mem_new((size_t)s->n * sizeof *s->choices);
+    for (int i = 0; i < s->n; i++)
+        choice_init(s, &s->choices[i], i);
+    struct choice *c = &s->choices[0];
+    c->ids = ids;
+    c->nids = c->cap = nids;
+    c->active = true;
+    c->sampler = sampler_new(&g->sampling, s->model->vocab, 0);
+    sampler_see_prompt(c->sampler, ids, nids);
+    if (g->echo && g->logprobs >= 0)
+        s->prompt_logprobs = mem_new((size_t)nids * sizeof *s->prompt_logprobs);
+}
+
+bool session_wants_prompt_logprobs(const struct session *s)
+{
+    return s->prompt_logprobs && s->nprompt_logprobs < s->nprompt;
+}
+
+int session_positions(const struct session *s)
+{
+    return s->nprompt + (s->max_out > 1 ? s->max_out - 1 : 0);
+}
+
+err_code session_must_end(const struct session *s, int64_t now_ns, err *e)
+{
+    if (slot_cancelled(s->slots, s->ticket))
+        return err_set(e, ERR_CANCELLED, "the request was cancelled");
+    int64_t deadline = s->task->deadline_ns;
+    if (deadline && now_ns >= deadline)
+        return err_set(e, ERR_TIMEOUT, "the deadline passed %.3f s ago", (double)(now_ns - deadline) * 1e-9);
+    return ERR_OK;
+}
+
+// ---- events
+
+void session_emit(struct session *s, struct event *ev)
+{
+    ev->usage = (struct usage){s->nprompt, s->cached, s->completion_tokens};
+    s->task->on_event(s->task, ev);
+}
+
+static void add_piece(const struct session *s, struct token_alternative *a)
+{
+    const struct tokenizer *t = s->model->tokenizer;
+    if (t && a->id < tokenizer_size(t))
+        a->bytes = tokenizer_piece(t, a->id, &a->len);
+}
+
+// Log-probabilities of the model's own distribution.
+static void take_logprobs(const struct session *s, const float *logits, int32_t id, struct token_logprob *ret)
+{
+    struct token_alternative top[SESSION_MAX_LOGPROBS];
+    *ret = (struct token_logprob){.token.id = id};
+    sampler_logprobs(logits, s->model->vocab, id, s->task->generate.logprobs, &ret->token.logprob, top, &ret->ntop);
+    add_piece(s, &ret->token);
+    for (int i = 0; i < ret->ntop; i++)
+        add_piece(s, &top[i]);
+    if (ret->ntop == 0)
+        return;
+    size_t bytes = (size_t)ret->ntop * sizeof *top;
+    ret->top = memcpy(mem_new(bytes), top, bytes);
+}
+
+// The echoed prompt, by the same decoder as the answer.
+static void emit_echo(struct session *s)
+{
+    struct buf text;
+    buf_init(&text, SIZE_MAX);
+    const struct choice *c0 = &s->choices[0];
+    struct detok d;
+    if (s->model->tokenizer) {
+        detok_init(&d, s->model->tokenizer, true);
+        for (int i = 0; i < s->nprompt; i++)
+            if (c0->ids[i] < tokenizer_size(s->model->tokenizer))
+                detok_add(&d, c0->ids[i], &text);
+        detok_finish(&d, &text);
+    }
+    for (int i = 0; i < s->n; i++)
+        session_emit(s, &(struct event){.kind = EVENT_TEXT, .choice = i, .text = text.data ? text.data : "",
+                                        .len = text.len, .tokens = s->prompt_logprobs,
+                                        .ntokens = (size_t)s->nprompt_logprobs});
+    buf_done(&text);
+}
+
+void session_start(struct session *s)
+{
+    s->begun = true;
+    session_emit(s, &(struct event){.kind = EVENT_START});
+    if (s->task->generate.echo && !s->prompt_logprobs)
+        emit_echo(s);
+}
+
+void session_prompt_logits(struct session *s, const float *logits, int at)
+{
+    const int32_t *ids = s->choices[0].ids;
+    if (s->nprompt_logprobs == 0)
+        s->prompt_logprobs[s->nprompt_logprobs++] = (struct token_logprob){.token = {.id = ids[0], .logprob = NAN}};
+    if (at == s->nprompt_logprobs && at < s->nprompt)
+        take_logprobs(s, logits, ids[at], &s->prompt_logprobs[s->nprompt_logprobs++]);
+}
+
+void session_prompt_done(struct session *s)
+{
+    if (!s->prompt_logprobs)
+        return;
+    add_piece(s, &s->prompt_logprobs[0].token);
+    emit_echo(s);
+}
+
+// Sends this step's text with the first `ntokens` waiting tokens, and forgets them.
+static void emit_text(struct session *s, struct choice *c, int ntokens)
+{
+    if (c->text.len == 0 && ntokens == 0)
+        return;
+    struct token_logprob *out = ntokens > 0 ? mem_new((size_t)ntokens * sizeof *out) : NULL;
+    for (int i = 0; i < ntokens; i++)
+        out[i] = c->tokens[i].logprob;
+    session_emit(s, &(struct event){.kind = EVENT_TEXT, .choice = c->index, .text = c->text.len ? c->text.data : "",
+                                    .len = c->text.len, .tokens = out, .ntokens = (size_t)ntokens});
+    for (int i = 0; i < ntokens; i++)
+        free((void *)out[i].top);
+    free(out);
+    c->ntokens -= ntokens;
+    if (ntokens > 0)
+        memmove(c->tokens, c->tokens + ntokens, (size_t)c->ntokens * sizeof *c->tokens);
+    buf_clear(&c->text);
+}
+
+// ---- sampling and text
+
+void session_fork_choice(struct session *s, struct choice *c)
+{
+    const struct choice *from = &s->choices[0];
+    c->active = true;
+    c->cap = c->nids = s->nprompt;
+    c->ids = mem_new((size_t)c->cap * sizeof *c->ids);
+    memcpy(c->ids, from->ids, (size_t)c->nids * sizeof *c->ids);
+    c->sampler = sampler_fork(from->sampler, c->index);
+}
+
+static void add_id(struct choice *c, int32_t id)
+{
+    if (c->nids == c->cap) {
+        c->cap = c->cap + c->cap / 2 + 64;
+        c->ids = mem_resize(c->ids, (size_t)c->cap * sizeof *c->ids);
+    }
+    c->ids[c->nids++] = id;
+}
+
+// What was detokenised goes through the stop matcher. True: a stop string was completed.
+static bool feed(struct choice *c)
+{
+    size_t before = c->text.len;
+    c->fed += c->piece.len;
+    bool hit = c->piece.len > 0 && stop_feed(c->stop, c->piece.data, c->piece.len, &c->text);
+    c->released += c->text.len - before;
+    buf_clear(&c->piece);
+    return hit;
+}
+
+static void remember(struct choice *c, const struct token_logprob *lp, size_t start)
+{
+    if (c->ntokens == c->tokens_cap) {
+        c->tokens_cap = c->tokens_cap ? 2 * c->tokens_cap : 8;
+        c->tokens = mem_resize(c->tokens, (size_t)c->tokens_cap * sizeof *c->tokens);
+    }
+    c->tokens[c->ntokens++] = (struct session_token){.logprob = *lp, .start = start, .end = c->fed};
+}
+
+// How many waiting tokens go with the text that left: those whose text is out. One without text of its own (part of a
+// character) goes with the token that completes it.
+static int tokens_out(const struct session *s, const struct choice *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->ntokens; i++) {
+        const struct session_token *t = &c->tokens[i];
+        if (!s->model->tokenizer || (t->end > t->start && t->end <= c->released))
+            n = i + 1;
+    }
+    return n;
+}
+
+// After a stop string: only tokens that begin before the cut.
+static int tokens_before_cut(const struct choice *c)
+{
+    int n = 0;
+    while (n < c->ntokens && c->tokens[n].start < c->released)
+        n++;
+    return n;
+}
+
+static void finish_text(struct session *s, struct choice *c, bool cut)
+{
+    if (!cut && s->model->tokenizer) {
+        detok_finish(&c->detok, &c->piece);
+        cut = feed(c);
+    }
+    if (!cut) {
+        size_t before = c->text.len;
+        stop_flush(c->stop, &c->text);
+        c->released += c->text.len - before;
+    }
+    emit_text(s, c, cut ? tokens_before_cut(c) : c->ntokens);
+}
+
+static void end_choice(struct session *s, struct choice *c, enum finish finish, bool cut)
+{
+    finish_text(s, c, cut);
+    c->done = true;
+    s->ndone++;
+    prefix_seq_done(s->prefix, &c->seq);
+    session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = c->index, .finish = finish});
+}
+
+void session_finish_choice(struct session *s, struct choice *c, enum finish finish)
+{
+    end_choice(s, c, finish, false);
+}
+
+static const int32_t *stop_ids(const struct session *s, size_t *ret_count)
+{
+    *ret_count = 0;
+    return s->model->tokenizer ? tokenizer_stops(s->model->tokenizer, ret_count) : NULL;
+}
+
+static bool is_stop(const struct session *s, int32_t id)
+{
+    size_t n;
+    const int32_t *stops = stop_ids(s, &n);
+    for (size_t i = 0; i < n; i++)
+        if (stops[i] == id)
+            return true;
+    return false;
+}
+
+// Adds the token's text; true: a stop string was completed.
+static bool say(struct session *s, struct choice *c, int32_t id, const struct token_logprob *lp)
+{
+    const struct tokenizer *t = s->model->tokenizer;
+    size_t start = c->fed;
+    if (t && id < tokenizer_size(t))
+        detok_add(&c->detok, id, &c->piece);
+    bool hit = feed(c);
+    if (lp)
+        remember(c, lp, start);
+    return hit;
+}
+
+void session_sample(struct session *s, struct choice *c, float *logits)
+{
+    const struct generate *g = &s->task->generate;
+    int index = c->nids - s->nprompt;
+    size_t nstops;
+    const int32_t *stops = stop_ids(s, &nstops);
+    struct token_logprob lp;
+    bool mask = index < g->min_tokens;
+    // The distribution before anything is applied; the chosen one's is filled in afterwards.
+    float *raw = NULL;
+    if (g->logprobs >= 0) {
+        raw = mem_new((size_t)s->model->vocab * sizeof *raw);
+        memcpy(raw, logits, (size_t)s->model->vocab * sizeof *raw);
+    }
+    int32_t id = sampler_pick(c->sampler, logits, index, mask ? stops : NULL, mask ? nstops : 0);
+    bool stop = id >= 0 && !g->ignore_eos && is_stop(s, id);
+    if (raw && id >= 0 && !stop)
+        take_logprobs(s, raw, id, &lp);
+    free(raw);
+    if (id < 0) {
+        err_set(&s->failure, ERR_INTERNAL, "the model's logits at position %d are not numbers, or all are masked",
+                c->nids - 1);
+        return;
+    }
+    add_id(c, id);
+    s->completion_tokens++;
+    if (stop)
+        end_choice(s, c, FINISH_STOP, false);
+    else if (say(s, c, id, g->logprobs >= 0 ? &lp : NULL))
+        end_choice(s, c, FINISH_STOP, true);
+    else if (index + 1 >= s->max_out)
+        end_choice(s, c, FINISH_LENGTH, false);
+    else
+        emit_text(s, c, tokens_out(s, c));
+}
+
+// ---- the end
+
+static void choice_done(struct session *s, struct choice *c)
+{
+    if (s->prefix)
+        prefix_seq_done(s->prefix, &c->seq);
+    for (int i = 0; i < c->ntokens; i++)
+        free((void *)c->tokens[i].logprob.top);
+    free(c->tokens);
+    free(c->ids);
+    sampler_free(c->sampler);
+    stop_free(c->stop);
+    buf_done(&c->piece);
+    buf_done(&c->text);
+}
+
+void session_end(struct session *s, const err *why)
+{
+    session_set_state(s, SESSION_DONE);
+    for (int i = 0; s->choices && i < s->n; i++)
+        choice_done(s, &s->choices[i]);
+    for (int i = 0; i < s->nprompt_logprobs; i++)
+        free((void *)s->prompt_logprobs[i].top);
+    free(s->prompt_logprobs);
+    free(s->choices);
+    slot_give(s->slots, s->ticket, s->waiting);
+    struct event ev = {.kind = EVENT_END};
+    if (why)
+        ev.error = *why;
+    session_emit(s, &ev);
+    task_free(s->task);
+    free(s);
+}

@@ -1,0 +1,111 @@
+// session.h - a task on its way through the engine: its state, its choices, the text that leaves, and its one end.
+//
+//   submit ──▶ PREP ──▶ QUEUED ──admitted──▶ PREFILL ──prompt computed──▶ DECODE
+//                          ▲                    │  ▲                         │
+//                          │                    ▼  └──admitted───┐           │ memory needed
+//                          └─ (never back)   PREEMPTED ◀─────────┴───────────┘
+//   every state ── session_end ──▶ DONE, once
+//
+// PREP belongs to a prep thread, all later states to the scheduler; a pointer is handed over through the scheduler's
+// inbox. A preempted session keeps what it knows (tokens, sampler, text) and only loses its pages: when it is admitted
+// again its known tokens are computed again as a prompt, which gives the same bits, and it goes on.
+//
+// A choice's known tokens are ids[0 .. nids); the first seq.kv.len of them are computed. One token known and not computed
+// is the ordinary state of decoding; more is prefill. Usage counts every sampled token, the one that ends a turn included.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "engine/sched/prefix.h"
+#include "engine/sched/slot.h"
+#include "engine/text/sampler.h"
+#include "engine/text/stop.h"
+#include "engine/tokenizer/tokenizer.h"
+
+struct model;
+struct sched_model;
+
+enum session_state {
+    SESSION_PREP, SESSION_QUEUED, SESSION_PREFILL, SESSION_DECODE, SESSION_PREEMPTED, SESSION_DONE, SESSION_STATES
+};
+
+enum { SESSION_MAX_LOGPROBS = 64 };
+
+// A sampled token whose text has not left yet.
+struct session_token {
+    struct token_logprob logprob;
+    size_t start, end;  // bytes of the choice's text before and after it
+};
+
+struct choice {
+    int index;
+    bool active;             // has a sequence of its own (choices above 0: from the fork on)
+    bool done;
+    int32_t *ids;
+    int nids, cap;
+    struct prefix_seq seq;
+    struct sampler *sampler;
+    struct stop *stop;
+    struct detok detok;
+    struct buf piece, text;  // of this step: as detokenised; as it may leave
+    size_t fed, released;    // bytes given to the stop matcher; bytes that left it
+    struct session_token *tokens;  // with logprobs: waiting for their text
+    int ntokens, tokens_cap;
+};
+
+struct session {
+    struct task *task;
+    struct ticket ticket;
+    struct slot_table *slots;
+    struct session *next;  // in the scheduler's inbox
+    enum session_state state;
+    bool waiting;          // counts as waiting in the slot table
+    struct sched_model *owner;
+    const struct model *model;
+    struct prefix *prefix;
+    int context;
+
+    uint64_t arrival;      // order of admission
+    int nprompt, cached;
+    int max_out;           // most tokens a choice may get
+    int completion_tokens;
+    bool begun;            // EVENT_START was sent
+    bool forked;           // every choice has its tokens
+    struct choice *choices;  // [n] once prepared
+    int n, ndone;
+    err failure;           // set while a step is worked off; ends the session after it
+
+    struct token_logprob *prompt_logprobs;  // [nprompt], with echo and logprobs
+    int nprompt_logprobs;
+};
+
+struct session *session_new(struct task *t, struct ticket ticket, struct slot_table *slots);
+
+// The only place that changes the state; an illegal pair is a bug and aborts.
+void session_set_state(struct session *s, enum session_state to);
+
+// Prep: the prompt is known (takes ids). Makes the choices.
+void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out);
+
+bool session_wants_prompt_logprobs(const struct session *s);  // and does not have them all
+int session_positions(const struct session *s);  // most positions one choice computes
+// Why it must end now: cancelled, deadline passed; ERR_OK: it may go on.
+err_code session_must_end(const struct session *s, int64_t now_ns, err *e);
+
+void session_start(struct session *s);  // EVENT_START, and the echoed prompt unless its logprobs are wanted
+// logits of the position before prompt token `at`: its log-probability. The first one has none (NAN).
+void session_prompt_logits(struct session *s, const float *logits, int at);
+void session_prompt_done(struct session *s);  // sends the echo with logprobs
+// Other choices take over the prompt of choice 0.
+void session_fork_choice(struct session *s, struct choice *c);
+// Takes the next token of a choice from its logits, which are changed. Sends text; may end the choice; s->failure on
+// logits that are not numbers.
+void session_sample(struct session *s, struct choice *c, float *logits);
+void session_finish_choice(struct session *s, struct choice *c, enum finish finish);
+
+void session_emit(struct session *s, struct event *ev);
+// The one end: releases everything, gives the slot back, sends EVENT_END, frees the session and its task. why NULL: ok.
+void session_end(struct session *s, const err *why);

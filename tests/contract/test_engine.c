@@ -1,0 +1,286 @@
+// The exactness rule through the engine's door, on the tiny committed models: 20 prompts one after the other give the same
+// tokens and the same log-probabilities, bit for bit, as amid 8 others, at 1 and 2 threads, with any prefill chunk, and
+// with the prefix cache cold and warm; and a cancel at any moment leaves nothing behind.
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "engine/model.h"
+#include "tests/helpers/client.h"
+#include "tests/helpers/models.h"
+
+enum { PROMPTS = 20, OTHERS = 8, MAX_PROMPT = 200, OUT = 16 };
+
+struct setup {
+    const char *model, *activations;
+    int threads, chunk;
+    size_t kv_bytes;
+};
+
+struct answers {
+    int32_t ids[PROMPTS][OUT];
+    float logprobs[PROMPTS][OUT];
+};
+
+static struct engine *open_engine(const struct setup *s)
+{
+    struct engine_config c = {.threads = s->threads, .prefill_chunk = s->chunk,
+                              .kv_bytes = s->kv_bytes ? s->kv_bytes : 64 << 20, .max_running = 12, .max_waiting = 64};
+    struct model_config m = {.name = "m", .path = models_path(s->model), .activations = s->activations};
+    struct engine *en;
+    err e = {0};
+    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
+        fail_msg("%s: %s", s->model, e.text);
+    return en;
+}
+
+static int vocab_of(struct engine *en)
+{
+    struct model_info info;
+    assert_true(engine_find_model(en, "m", &info));
+    return info.vocab;
+}
+
+// Every fourth prompt shares a long stem with its like.
+static int make_prompt(int32_t *ids, int i, int vocab)
+{
+    uint64_t r = rng_u64(77, (uint64_t)i, 0);
+    int n = 1 + (int)(r % MAX_PROMPT), stem = i % 4 == 0 ? 150 : 0;
+    n = n < stem ? stem + i % 50 : n;
+    for (int k = 0; k < n; k++)
+        ids[k] = (int32_t)(rng_u64(k < stem ? 1 : r, (uint64_t)k, 5) % (uint64_t)vocab);
+    return n;
+}
+
+static void submit(struct client *c, struct engine *en, int i, int vocab, const char *salt)
+{
+    int32_t ids[MAX_PROMPT];
+    struct task *t = client_task("m", ids, make_prompt(ids, i, vocab));
+    t->generate.max_tokens = OUT;
+    t->generate.ignore_eos = true;
+    t->generate.logprobs = 3;
+    t->generate.sampling.temperature = i % 2 ? 0.9f : 0;
+    t->generate.sampling.seed = (uint64_t)i;
+    t->cache_salt = salt;
+    err e = {0};
+    if (!client_submit(c, en, t, &e))
+        fail_msg("%s", e.text);
+}
+
+static void collect(struct client *c, struct answers *a, int i)
+{
+    client_wait(c);
+    if (c->error.code)
+        fail_msg("prompt %d: %s", i, c->error.text);
+    assert_int_equal(c->ends, 1);
+    assert_false(c->wrong);
+    assert_int_equal(c->nids[0], OUT);
+    memcpy(a->ids[i], c->ids[0], sizeof a->ids[i]);
+    memcpy(a->logprobs[i], c->logprobs[0], sizeof a->logprobs[i]);
+    client_done(c);
+}
+
+static int run_alone(struct engine *en, struct answers *a, const char *salt)
+{
+    int vocab = vocab_of(en), cached = 0;
+    for (int i = 0; i < PROMPTS; i++) {
+        struct client c = {0};
+        submit(&c, en, i, vocab, salt);
+        client_wait(&c);
+        cached += c.usage.cached_tokens;
+        collect(&c, a, i);
+    }
+    return cached;
+}
+
+static void run_amid_others(struct engine *en, struct answers *a)
+{
+    int vocab = vocab_of(en);
+    struct client others[OTHERS] = {0}, c[PROMPTS] = {0};
+    struct answers ignored;
+    for (int i = 0; i < OTHERS; i++)
+        submit(&others[i], en, 100 + i, vocab, NULL);
+    for (int i = 0; i < PROMPTS; i++)
+        submit(&c[i], en, i, vocab, i % 3 ? NULL : "crowd");
+    for (int i = 0; i < PROMPTS; i++)
+        collect(&c[i], a, i);
+    for (int i = 0; i < OTHERS; i++)
+        collect(&others[i], &ignored, i);
+}
+
+static void same(const struct setup *s, const char *how, const struct answers *want, const struct answers *got)
+{
+    for (int i = 0; i < PROMPTS; i++)
+        for (int k = 0; k < OUT; k++)
+            if (want->ids[i][k] != got->ids[i][k] ||
+                memcmp(&want->logprobs[i][k], &got->logprobs[i][k], sizeof(float)) != 0)
+                fail_msg("%s, %s, %d threads, chunk %d, %s: prompt %d token %d is %d (%.9g), expected %d (%.9g)", s->model,
+                         s->activations, s->threads, s->chunk, how, i, k, got->ids[i][k], (double)got->logprobs[i][k],
+                         want->ids[i][k], (double)want->logprobs[i][k]);
+}
+
+static void assert_all_free(struct engine *en)
+{
+    struct engine_stats st;
+    assert_true(engine_check(en, true));
+    engine_stats(en, &st);
+    assert_int_equal(st.kv_pages_used, 0);
+    assert_int_equal(st.kv_pages_cached, 0);
+    assert_int_equal(st.running + st.waiting, 0);
+}
+
+static void check(struct setup s, struct answers *first, bool *have)
+{
+    struct answers got;
+    struct engine *en = open_engine(&s);
+    run_alone(en, *have ? &got : first, NULL);
+    if (*have)
+        same(&s, "alone, cold cache", first, &got);
+    *have = true;
+    assert_true(run_alone(en, &got, NULL) > 500);
+    same(&s, "alone, warm cache", first, &got);
+    run_amid_others(en, &got);
+    same(&s, "amid others, warm cache", first, &got);
+    assert_all_free(en);
+    run_amid_others(en, &got);
+    same(&s, "amid others, cold cache", first, &got);
+    assert_all_free(en);
+    engine_close(en);
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *activations; } models[] = {
+        {"llama-f32", "f32"}, {"qwen3-f16", "int8"}, {"gguf-llama-q4_k", "int8"}};
+    static const int chunks[] = {1, 7, 64, 512};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        static struct answers first;
+        bool have = false;
+        for (int threads = 1; threads <= 2; threads++)
+            for (int c = 0; c < 4; c++)
+                if (m == 0 || c % 2 == threads % 2)  // every chunk and team size, not every pair, for the others
+                    check((struct setup){models[m].name, models[m].activations, threads, chunks[c], 0}, &first, &have);
+        // So little memory that most wait for pages.
+        check((struct setup){models[m].name, models[m].activations, 2, 0, 300000}, &first, &have);
+    }
+}
+
+// Greedy tokens of the reference (tests/reference/make_models.py), through the whole engine.
+static void test_reference_tokens(void **state)
+{
+    (void)state;
+    struct setup s = {"llama-f32", "f32", 2, 0, 0};
+    struct engine *en = open_engine(&s);
+    struct models_expected x;
+    models_load(s.model, &x);
+    for (int i = 0; i < x.ncases; i++) {
+        struct client c = {0};
+        struct task *t = client_task("m", x.cases[i].ids, x.cases[i].nids);
+        t->generate.max_tokens = MODELS_GREEDY;
+        t->generate.sampling.temperature = 0;
+        t->generate.logprobs = 0;
+        t->generate.ignore_eos = true;
+        err e = {0};
+        assert_true(client_submit(&c, en, t, &e));
+        client_wait(&c);
+        assert_int_equal(c.nids[0], MODELS_GREEDY);
+        assert_memory_equal(c.ids[0], x.cases[i].greedy, sizeof x.cases[i].greedy);
+        client_done(&c);
+    }
+    models_free(&x);
+    engine_close(en);
+}
+
+// Choice i is a function of (seed, i): the same every time, and choice 0 the same as without the others.
+static void test_choices(void **state)
+{
+    (void)state;
+    struct setup s = {"qwen3-f16", "int8", 2, 7, 0};
+    struct engine *en = open_engine(&s);
+    int32_t ids[MAX_PROMPT], first[4][OUT];
+    int n = make_prompt(ids, 5, vocab_of(en));
+    for (int round = 0; round < 3; round++) {
+        struct client c = {0};
+        struct task *t = client_task("m", ids, n);
+        t->generate.n = round == 2 ? 1 : 4;
+        t->generate.max_tokens = OUT;
+        t->generate.ignore_eos = true;
+        t->generate.logprobs = 0;
+        t->generate.sampling.seed = 9;
+        err e = {0};
+        assert_true(client_submit(&c, en, t, &e));
+        client_wait(&c);
+        for (int k = 0; k < (round == 2 ? 1 : 4); k++) {
+            assert_int_equal(c.nids[k], OUT);
+            if (round == 0)
+                memcpy(first[k], c.ids[k], sizeof first[k]);
+            assert_memory_equal(first[k], c.ids[k], sizeof first[k]);
+        }
+        assert_int_equal(c.usage.prompt_tokens, n);
+        client_done(&c);
+    }
+    assert_true(memcmp(first[0], first[1], sizeof first[0]) != 0);
+    assert_all_free(en);
+    engine_close(en);
+}
+
+static void test_cancel_at_every_step(void **state)
+{
+    (void)state;
+    struct setup s = {"gguf-llama-q4_k", "int8", 2, 7, 0};
+    struct engine *en = open_engine(&s);
+    int vocab = vocab_of(en);
+    for (int at = 0; at < OUT + 4; at++) {
+        struct client other = {0}, c = {.cancel_on = en, .cancel_at = at};
+        submit(&other, en, 3, vocab, NULL);
+        submit(&c, en, 4, vocab, NULL);
+        client_wait(&c);
+        client_wait(&other);
+        assert_int_equal(c.ends, 1);
+        assert_int_equal(other.error.code, ERR_OK);
+        client_done(&c);
+        client_done(&other);
+        assert_all_free(en);
+    }
+    engine_close(en);
+}
+
+static void test_missing_model(void **state)
+{
+    (void)state;
+    struct engine_config c = {.threads = 1, .kv_bytes = 1 << 20};
+    struct model_config m = {.name = "m", .path = "tests/fixtures/models/none"};
+    struct engine *en;
+    err e = {0};
+    assert_int_equal(engine_open(&c, &en, &e), ERR_OK);
+    assert_int_equal(engine_add_model(en, &m, &e), ERR_OK);
+    assert_int_equal(engine_wait_model(en, "m", &e), ERR_NOT_FOUND);
+    assert_int_equal(engine_add_model(en, &m, &e), ERR_INVALID);  // the name is taken
+    struct task *t = client_task("m", (int32_t[]){1}, 1);
+    struct ticket ticket;
+    assert_int_equal(engine_submit(en, t, &ticket, &e), ERR_INTERNAL);
+    assert_non_null(strstr(e.text, "none"));
+    task_free(t);
+    engine_close(en);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_tokens),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_cancel_at_every_step),
+        cmocka_unit_test(test_missing_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,111 @@
+// client.c - see the header. Events arrive on engine threads, one at a time for one client.
+#include "tests/helpers/client.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+static void add_id(struct client *c, int choice, int32_t id, float logprob)
+{
+    int n = c->nids[choice]++;
+    c->ids[choice] = mem_resize(c->ids[choice], (size_t)(n + 1) * sizeof **c->ids);
+    c->logprobs[choice] = mem_resize(c->logprobs[choice], (size_t)(n + 1) * sizeof **c->logprobs);
+    c->ids[choice][n] = id;
+    c->logprobs[choice][n] = logprob;
+}
+
+static void on_text(struct client *c, const struct event *ev)
+{
+    c->wrong |= c->finishes[ev->choice] > 0 || !utf8_valid(ev->text, ev->len);
+    buf_add(&c->text[ev->choice], ev->text, ev->len);
+    for (size_t i = 0; i < ev->ntokens; i++)
+        add_id(c, ev->choice, ev->tokens[i].token.id, ev->tokens[i].token.logprob);
+}
+
+static void on_end(struct client *c, const struct event *ev)
+{
+    c->ends++;
+    c->usage = ev->usage;
+    c->error = ev->error;
+    pthread_mutex_lock(&lock);
+    atomic_store(&c->done, true);
+    pthread_cond_broadcast(&ended);
+    pthread_mutex_unlock(&lock);
+}
+
+static void on_event(struct task *t, const struct event *ev)
+{
+    struct client *c = t->ud;
+    c->wrong |= c->ends > 0 || (ev->kind != EVENT_START && ev->kind != EVENT_END && !c->starts);
+    if (c->cancel_on && c->events++ == c->cancel_at)
+        engine_cancel(c->cancel_on, c->ticket);
+    switch (ev->kind) {
+    case EVENT_START:
+        c->starts++;
+        c->usage = ev->usage;
+        break;
+    case EVENT_TEXT:
+        on_text(c, ev);
+        break;
+    case EVENT_FINISH:
+        c->finishes[ev->choice]++;
+        c->finish[ev->choice] = ev->finish;
+        break;
+    case EVENT_IDS:
+        for (size_t i = 0; i < ev->nids; i++)
+            add_id(c, 0, ev->ids[i], 0);
+        break;
+    case EVENT_END:
+        on_end(c, ev);
+        break;
+    }
+}
+
+bool client_submit(struct client *c, struct engine *en, struct task *t, err *e)
+{
+    for (int i = 0; i < CLIENT_MAX_CHOICES; i++)
+        buf_init(&c->text[i], SIZE_MAX);
+    t->on_event = on_event;
+    t->ud = c;
+    if (!engine_submit(en, t, &c->ticket, e))
+        return true;
+    task_free(t);
+    atomic_store(&c->done, true);
+    return false;
+}
+
+void client_wait(struct client *c)
+{
+    pthread_mutex_lock(&lock);
+    while (!atomic_load(&c->done))
+        pthread_cond_wait(&ended, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+void client_done(struct client *c)
+{
+    for (int i = 0; i < CLIENT_MAX_CHOICES; i++) {
+        buf_done(&c->text[i]);
+        free(c->ids[i]);
+        free(c->logprobs[i]);
+    }
+    memset(c, 0, sizeof *c);
+}
+
+struct task *client_task(const char *model, const int32_t *ids, int n)
+{
+    struct task *t = task_new(TASK_GENERATE);
+    t->model = arena_strdup(&t->arena, model);
+    int32_t *copy = arena_alloc(&t->arena, (size_t)n * sizeof *copy);
+    if (n > 0)
+        memcpy(copy, ids, (size_t)n * sizeof *copy);
+    t->generate.prompt.ids = copy;
+    t->generate.prompt.nids = (size_t)n;
+    return t;
+}

@@ -1,0 +1,34 @@
+// client.h - a caller of the engine for tests: submits a task, collects its events, checks their order, waits.
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "engine/engine.h"
+
+enum { CLIENT_MAX_CHOICES = 8 };
+
+struct client {
+    struct ticket ticket;
+    atomic_bool done;      // EVENT_END was sent; everything else may be read then
+    int starts, ends;
+    bool wrong;            // an event out of order, or text that is not whole UTF-8
+    struct usage usage;
+    err error;
+    struct buf text[CLIENT_MAX_CHOICES];
+    int32_t *ids[CLIENT_MAX_CHOICES];     // with logprobs, or EVENT_IDS (choice 0)
+    float *logprobs[CLIENT_MAX_CHOICES];
+    int nids[CLIENT_MAX_CHOICES], finishes[CLIENT_MAX_CHOICES];
+    enum finish finish[CLIENT_MAX_CHOICES];
+    struct engine *cancel_on;  // cancels itself at event number cancel_at
+    int cancel_at, events;
+};
+
+// t->on_event and t->ud are set here. False: refused, *e says why and the task is freed.
+bool client_submit(struct client *c, struct engine *en, struct task *t, err *e);
+void client_wait(struct client *c);
+void client_done(struct client *c);
+
+struct task *client_task(const char *model, const int32_t *ids, int n);  // TASK_GENERATE; ids are copied

@@ -1,0 +1,184 @@
+// fake_model.c - see the header. forward runs on all lanes: sequences are split over lanes, then rows of logits.
+#include "tests/helpers/fake_model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/family/family.h"
+#include "engine/text/sampler.h"
+
+enum { LAYERS = 2, HEADS = 2, HEAD_DIM = 2 };  // f32: a row is 8 bytes, one hash
+
+struct fake {
+    _Atomic int64_t delay_ns;
+    atomic_int nan_position;
+    struct kv_layout layout;
+};
+
+static uint64_t next_state(uint64_t before, int32_t id, int pos)
+{
+    return rng_u64(before, (uint64_t)id + 1, (uint64_t)pos);
+}
+
+static uint64_t row_value(uint64_t state, int layer, int head, int value)
+{
+    return layer + head + value == 0 ? state : rng_u64(state, (uint64_t)(layer * HEADS + head), (uint64_t)value);
+}
+
+static uint64_t absorb(uint64_t acc, uint64_t row)
+{
+    return rng_mix(acc ^ row);
+}
+
+static void spread(uint64_t acc, float *logits)
+{
+    for (int v = 0; v < FAKE_VOCAB; v++)
+        logits[v] = (float)(rng_unit(acc, (uint64_t)v, 7) * 8 - 4);
+}
+
+static uint64_t *row_at(const struct fake *f, const struct kv_seq *kv, int pos, int layer, int head, int value)
+{
+    assert(pos / KV_PAGE_TOKENS < kv->npages);
+    char *page = kv->pages[pos / KV_PAGE_TOKENS];
+    size_t at = value ? kv_v_offset(&f->layout, 0, layer, head) : kv_k_offset(&f->layout, 0, layer, head);
+    return (uint64_t *)(void *)(page + at + (size_t)(pos % KV_PAGE_TOKENS) * sizeof(uint64_t));
+}
+
+static void write_rows(const struct fake *f, const struct batch *b, const struct batch_seq *q)
+{
+    assert(q->pos == q->kv->len);
+    for (int i = 0; i < q->rows; i++) {
+        int pos = q->pos + i;
+        assert(b->pos[q->row + i] == pos);
+        uint64_t before = pos ? *row_at(f, q->kv, pos - 1, 0, 0, 0) : 1;
+        uint64_t state = next_state(before, b->ids[q->row + i], pos);
+        for (int l = 0; l < LAYERS; l++)
+            for (int h = 0; h < HEADS; h++)
+                for (int v = 0; v < 2; v++)
+                    *row_at(f, q->kv, pos, l, h, v) = row_value(state, l, h, v);
+    }
+}
+
+static void read_logits(const struct fake *f, const struct batch *b, int out)
+{
+    int row = b->out_rows[out], k = 0;
+    while (row >= b->seqs[k].row + b->seqs[k].rows)
+        k++;
+    const struct kv_seq *kv = b->seqs[k].kv;
+    uint64_t acc = 3;
+    for (int pos = 0; pos <= b->pos[row]; pos++)
+        for (int l = 0; l < LAYERS; l++)
+            for (int h = 0; h < HEADS; h++)
+                for (int v = 0; v < 2; v++)
+                    acc = absorb(acc, *row_at(f, kv, pos, l, h, v));
+    float *logits = b->logits + (size_t)out * FAKE_VOCAB;
+    spread(acc, logits);
+    if (b->pos[row] == atomic_load(&f->nan_position))
+        logits[5] = NAN;
+}
+
+static void forward(const struct model *m, const struct batch *b, struct lane *lane)
+{
+    const struct fake *f = m->impl;
+    int64_t ns = atomic_load(&f->delay_ns) * b->rows;
+    if (lane->id == 0 && ns > 0)
+        nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);
+    int lo, hi;
+    lane_split(lane, b->nseqs, 1, &lo, &hi);
+    for (int i = lo; i < hi; i++)
+        write_rows(f, b, &b->seqs[i]);
+    lane_barrier(lane);
+    lane_split(lane, b->nout, 1, &lo, &hi);
+    for (int i = lo; i < hi; i++)
+        read_logits(f, b, i);
+    lane_barrier(lane);
+}
+
+static void kv_layout(const struct model *m, struct kv_layout *ret_layout)
+{
+    *ret_layout = ((const struct fake *)m->impl)->layout;
+}
+
+static size_t scratch_bytes(const struct model *m, int max_rows, int max_out, int lanes)
+{
+    (void)m;
+    return (size_t)(max_rows + max_out + lanes);
+}
+
+static void close_fake(struct model *m)
+{
+    free(m->impl);
+    m->impl = NULL;
+}
+
+static const struct gen_ops gen_table = {kv_layout, scratch_bytes, forward};
+static const struct family family = {.name = "fake", .close = close_fake, .gen = &gen_table};
+
+struct model *fake_model(int context)
+{
+    struct fake *f = mem_new(sizeof *f);
+    f->layout = (struct kv_layout){.type = KV_F32, .ngroups = 1, .groups = {{LAYERS, HEADS, HEAD_DIM, 0}}};
+    f->nan_position = -1;
+    struct model *m = mem_new(sizeof *m);
+    m->family = &family;
+    m->vocab = FAKE_VOCAB;
+    m->context = context;
+    m->impl = f;
+    return m;
+}
+
+void fake_model_set_delay(struct model *m, int64_t ns_per_row)
+{
+    atomic_store(&((struct fake *)m->impl)->delay_ns, ns_per_row);
+}
+
+void fake_model_set_nan(struct model *m, int position)
+{
+    atomic_store(&((struct fake *)m->impl)->nan_position, position);
+}
+
+// ---- the same without pages
+
+static uint64_t absorb_position(uint64_t acc, uint64_t state)
+{
+    for (int l = 0; l < LAYERS; l++)
+        for (int h = 0; h < HEADS; h++)
+            for (int v = 0; v < 2; v++)
+                acc = absorb(acc, row_value(state, l, h, v));
+    return acc;
+}
+
+void fake_logits(const int32_t *ids, int n, float *ret_logits)
+{
+    uint64_t state = 1, acc = 3;
+    for (int i = 0; i < n; i++) {
+        state = next_state(state, ids[i], i);
+        acc = absorb_position(acc, state);
+    }
+    spread(acc, ret_logits);
+}
+
+int fake_answer(const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice, int max_out,
+                int32_t *ret_ids)
+{
+    struct sampler *s = sampler_new(sampling, FAKE_VOCAB, choice);
+    sampler_see_prompt(s, prompt, nprompt);
+    uint64_t state = 1, acc = 3;
+    for (int i = 0; i < nprompt + max_out - 1; i++) {
+        state = next_state(state, i < nprompt ? prompt[i] : ret_ids[i - nprompt], i);
+        acc = absorb_position(acc, state);
+        if (i < nprompt - 1)
+            continue;
+        float logits[FAKE_VOCAB];
+        spread(acc, logits);
+        ret_ids[i - nprompt + 1] = sampler_pick(s, logits, i - nprompt + 1, NULL, 0);
+    }
+    sampler_free(s);
+    return max_out;
+}

@@ -1,0 +1,23 @@
+// fake_model.h - a model without weights whose answers depend on every row of its KV pages.
+//
+// A position's rows are hashes of the row before it and its token; logits are a hash over all rows of the prefix, read
+// back from the pages. A wrong page, a stale or missing row, a bad fork or copy gives other tokens. fake_answer computes
+// the same with plain arrays and no pages.
+#pragma once
+
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "engine/model.h"
+
+enum { FAKE_VOCAB = 61 };
+
+struct model *fake_model(int context);
+void fake_model_set_delay(struct model *m, int64_t ns_per_row);  // lane 0 sleeps
+void fake_model_set_nan(struct model *m, int position);  // logits of this position are NAN
+
+// The tokens choice `choice` gets; returns how many (max_out).
+int fake_answer(const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice, int max_out,
+                int32_t *ret_ids);
+// Raw logits after the first n tokens.
+void fake_logits(const int32_t *ids, int n, float *ret_logits);

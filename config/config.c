@@ -1,0 +1,473 @@
+// config.c - the table-driven settings parser. One function sets a value from text, whatever its source.
+
+#include "config/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/file.h"
+
+enum kind { TEXT, CHOICE, LIST, INT, SIZE, BOOL };
+
+struct key {
+    enum kind kind;
+    const char *name, *fallback;
+    int64_t lo, hi;
+    const char *choices, *help, *group;  // group: only in the rows that start one
+    size_t offset;
+};
+
+static const struct key keys[] = {
+#define GROUP(title) {.group = title},
+#define KEY(kind, name, fallback, lo, hi, choices, help) \
+    {kind, #name, fallback, lo, hi, choices, help, NULL, offsetof(struct config, name)},
+#include "config/keys.def"
+#undef KEY
+#undef GROUP
+};
+enum { NKEYS = sizeof keys / sizeof *keys };
+
+// Where values come from, weakest first; a stronger source replaces, the same source adds to a list.
+enum source { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_ARGS };
+
+struct parse {
+    struct config *c;
+    enum source source;
+    enum source set_by[NKEYS];
+    const char *file;
+    const char *text;  // the whole file, for line numbers
+    err *e;
+    err_code code;
+};
+
+static int find_key(const char *name)
+{
+    for (int i = 0; i < NKEYS; i++)
+        if (keys[i].name && strcmp(keys[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static bool in_choices(const char *choices, const char *value)
+{
+    size_t n = strlen(value);
+    for (const char *p = choices; *p;) {
+        size_t len = strcspn(p, "|");
+        if (len == n && memcmp(p, value, n) == 0)
+            return true;
+        p += len + (p[len] == '|');
+    }
+    return false;
+}
+
+static bool parse_int(const char *s, bool units, int64_t *ret_value)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (end == s || errno)
+        return false;
+    if (units && *end) {
+        const char *at = strchr("KMG", toupper((unsigned char)*end));
+        if (!at || end[1])
+            return false;
+        if (__builtin_mul_overflow(v, 1LL << (10 * (at - "KMG" + 1)), &v))
+            return false;
+        end++;
+    }
+    *ret_value = v;
+    return *end == 0;
+}
+
+static bool parse_bool(const char *s, bool *ret_value)
+{
+    static const char *const yes[] = {"true", "yes", "on", "1"}, *const no[] = {"false", "no", "off", "0"};
+    for (int i = 0; i < 4; i++) {
+        if (strcasecmp(s, yes[i]) == 0 || strcasecmp(s, no[i]) == 0) {
+            *ret_value = strcasecmp(s, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static err_code list_add(struct config *c, struct config_list *l, const char *value, const char *from, err *e)
+{
+    for (const char *p = value; *p;) {
+        size_t len = strcspn(p, ",");
+        const char *item = p, *end = p + len;
+        p += len + (p[len] == ',');
+        while (item < end && isspace((unsigned char)*item))
+            item++;
+        while (end > item && isspace((unsigned char)end[-1]))
+            end--;
+        if (item == end)
+            continue;
+        if (l->len == CONFIG_MAX_ITEMS)
+            return err_set(e, ERR_INVALID, "%s: more than %d items", from, CONFIG_MAX_ITEMS);
+        if (!l->items)
+            l->items = arena_alloc(&c->arena, CONFIG_MAX_ITEMS * sizeof *l->items);
+        l->items[l->len++] = arena_strndup(&c->arena, item, (size_t)(end - item));
+    }
+    return ERR_OK;
+}
+
+static err_code set_number(const struct key *k, int64_t *field, const char *value, const char *from, err *e)
+{
+    int64_t v;
+    if (!parse_int(value, k->kind == SIZE, &v))
+        return err_set_param(e, ERR_INVALID, k->name, "%s: '%s' is not %s", from, value,
+                             k->kind == SIZE ? "a size (bytes, or with K, M or G)" : "a whole number");
+    if (v < k->lo || v > k->hi)
+        return err_set_param(e, ERR_INVALID, k->name, "%s: %s is out of range; expected %lld to %lld", from, value,
+                             (long long)k->lo, (long long)k->hi);
+    *field = v;
+    return ERR_OK;
+}
+
+static err_code set_value(struct parse *p, int i, const char *value, const char *from)
+{
+    const struct key *k = &keys[i];
+    void *field = (char *)p->c + k->offset;
+    bool again = p->set_by[i] == p->source;
+    p->set_by[i] = p->source;
+    switch (k->kind) {
+    case LIST:
+        if (!again || p->source == FROM_DEFAULT)
+            *(struct config_list *)field = (struct config_list){0};
+        return list_add(p->c, field, value, from, p->e);
+    case INT:
+    case SIZE:
+        return set_number(k, field, value, from, p->e);
+    case BOOL:
+        if (!parse_bool(value, field))
+            return err_set_param(p->e, ERR_INVALID, k->name, "%s: '%s' is neither true nor false", from, value);
+        return ERR_OK;
+    case CHOICE:
+        if (!in_choices(k->choices, value))
+            return err_set_param(p->e, ERR_INVALID, k->name, "%s: '%s' is not one of %s", from, value, k->choices);
+        break;
+    case TEXT:
+        break;
+    }
+    *(const char **)field = arena_strdup(&p->c->arena, value);
+    return ERR_OK;
+}
+
+// ---- models
+
+static struct config_model *find_model(struct config *c, const char *name, bool create)
+{
+    for (int i = 0; i < c->nmodels; i++)
+        if (strcmp(c->models[i].name, name) == 0)
+            return &c->models[i];
+    if (!create || c->nmodels == CONFIG_MAX_ITEMS)
+        return NULL;
+    if (!c->models)
+        c->models = arena_alloc(&c->arena, CONFIG_MAX_ITEMS * sizeof *c->models);
+    struct config_model *m = &c->models[c->nmodels++];
+    m->name = arena_strdup(&c->arena, name);
+    m->context = -1;
+    return m;
+}
+
+// A line inside [model NAME].
+static err_code set_model_value(struct parse *p, const char *model, const char *name, const char *value, const char *from)
+{
+    struct config_model *m = find_model(p->c, model, true);
+    if (!m)
+        return err_set(p->e, ERR_INVALID, "%s: more than %d models", from, CONFIG_MAX_ITEMS);
+    if (strcmp(name, "path") == 0) {
+        m->path = arena_strdup(&p->c->arena, value);
+        return ERR_OK;
+    }
+    const char **field = strcmp(name, "activations") == 0     ? &m->activations
+                         : strcmp(name, "kv") == 0            ? &m->kv
+                         : strcmp(name, "chat_template") == 0 ? &m->chat_template
+                                                              : NULL;
+    int i = find_key(name);
+    if (field) {
+        if (keys[i].kind == CHOICE && !in_choices(keys[i].choices, value))
+            return err_set_param(p->e, ERR_INVALID, name, "%s: '%s' is not one of %s", from, value, keys[i].choices);
+        *field = arena_strdup(&p->c->arena, value);
+        return ERR_OK;
+    }
+    if (strcmp(name, "context") == 0)
+        return set_number(&keys[i], &m->context, value, from, p->e);
+    return err_set_param(p->e, ERR_INVALID, name,
+                         "%s: unknown setting '%s' of a model; known are path, activations, kv, context, chat_template",
+                         from, name);
+}
+
+// model = NAME=PATH entries join the sections; what a model leaves open takes the global setting.
+static err_code finish_models(struct config *c, err *e)
+{
+    for (int i = 0; i < c->model.len; i++) {
+        const char *item = c->model.items[i], *eq = strchr(item, '=');
+        if (!eq || eq == item || !eq[1])
+            return err_set_param(e, ERR_INVALID, "model", "model '%s' is not NAME=PATH", item);
+        const char *name = arena_strndup(&c->arena, item, (size_t)(eq - item));
+        struct config_model *m = find_model(c, name, true);
+        if (!m)
+            return err_set_param(e, ERR_INVALID, "model", "more than %d models", CONFIG_MAX_ITEMS);
+        if (m->path && strcmp(m->path, eq + 1) != 0)
+            return err_set_param(e, ERR_INVALID, "model", "model '%s' has two paths, '%s' and '%s'", name, m->path, eq + 1);
+        m->path = eq + 1;
+    }
+    for (int i = 0; i < c->nmodels; i++) {
+        struct config_model *m = &c->models[i];
+        if (!m->path)
+            return err_set_param(e, ERR_INVALID, "model", "section [model %s] has no path", m->name);
+        for (const char *s = m->name; *s; s++)
+            if ((unsigned char)*s <= ' ' || *s == 127)
+                return err_set_param(e, ERR_INVALID, "model", "model name '%s' has a space or control character", m->name);
+        m->activations = m->activations ? m->activations : c->activations;
+        m->kv = m->kv ? m->kv : c->kv;
+        m->chat_template = m->chat_template ? m->chat_template : c->chat_template;
+        m->context = m->context >= 0 ? m->context : c->context;
+    }
+    return ERR_OK;
+}
+
+// ---- sources
+
+// inih's handler; 0 ends parsing. Line numbers are not given by this build of inih, so errors name the key.
+static int on_line(void *user, const char *section, const char *name, const char *value)
+{
+    struct parse *p = user;
+    if (p->code)
+        return 0;
+    char from[256];
+    snprintf(from, sizeof from, "%s: %s%s%s", p->file, section, *section ? ": " : "", name);
+    if (*section) {
+        if (strncmp(section, "model ", 6) == 0 && section[6])
+            p->code = set_model_value(p, section + 6, name, value, from);
+        else
+            p->code = err_set(p->e, ERR_INVALID, "%s: unknown section [%s]; only [model NAME] is known", p->file, section);
+        return p->code == ERR_OK;
+    }
+    int i = find_key(name);
+    if (i < 0)
+        p->code = err_set_param(p->e, ERR_INVALID, name, "%s: unknown setting '%s'", p->file, name);
+    else
+        p->code = set_value(p, i, value, from);
+    return p->code == ERR_OK;
+}
+
+static err_code load_file(struct parse *p, const char *path)
+{
+    char *text;
+    size_t len;
+    err_code rc = file_read(path, CONFIG_MAX_FILE, &text, &len, p->e);
+    if (rc)
+        return err_wrap(p->e, "configuration file");
+    if (strlen(text) != len)
+        rc = err_set(p->e, ERR_INVALID, "%s: holds a NUL byte; expected text", path);
+    int line = 1;
+    for (const char *s = text; !rc && *s; line++) {
+        size_t n = strcspn(s, "\n");
+        if (n > CONFIG_MAX_LINE)
+            rc = err_set(p->e, ERR_INVALID, "%s: line %d has %zu bytes, at most %d are read (a list may be repeated over lines)",
+                         path, line, n, CONFIG_MAX_LINE);
+        s += n + (s[n] == '\n');
+    }
+    if (!rc) {
+        p->file = path;
+        p->source = FROM_FILE;
+        int bad = ini_parse_string(text, on_line, p);
+        rc = p->code;
+        if (!rc && bad)
+            rc = err_set(p->e, ERR_INVALID, "%s: line %d is neither 'name = value' nor a [section]", path, bad);
+    }
+    free(text);
+    return rc;
+}
+
+static err_code load_environment(struct parse *p)
+{
+    p->source = FROM_ENVIRONMENT;
+    for (int i = 0; i < NKEYS; i++) {
+        if (!keys[i].name)
+            continue;
+        char name[64] = "OXINFERD_";
+        for (size_t n = 9, j = 0; keys[i].name[j] && n + 1 < sizeof name; n++, j++)
+            name[n] = (char)toupper((unsigned char)keys[i].name[j]);
+        const char *value = getenv(name);
+        if (value && *value) {
+            err_code rc = set_value(p, i, value, name);
+            if (rc)
+                return rc;
+        }
+    }
+    return ERR_OK;
+}
+
+// One "--name value", "--name=value" or "--flag" at args[*i]; moves *i past it.
+static err_code load_option(struct parse *p, char *const *args, int nargs, int *i)
+{
+    const char *arg = args[*i];
+    if (strncmp(arg, "--", 2) != 0)
+        return err_set(p->e, ERR_INVALID, "'%s' is not an option; see oxinferd --help", arg);
+    char name[64];
+    size_t n = strcspn(arg + 2, "=");
+    if (n >= sizeof name)
+        n = sizeof name - 1;
+    for (size_t j = 0; j < n; j++)
+        name[j] = arg[2 + j] == '-' ? '_' : arg[2 + j];
+    name[n] = 0;
+    int k = find_key(name);
+    if (k < 0)
+        return err_set(p->e, ERR_INVALID, "unknown option '%.*s'; see oxinferd --help", (int)n + 2, arg);
+    const char *value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
+    bool next_is_value = *i + 1 < nargs && strncmp(args[*i + 1], "--", 2) != 0;
+    if (!value && keys[k].kind == BOOL) {
+        value = next_is_value ? args[++*i] : "true";
+    } else if (!value) {
+        if (!next_is_value)
+            return err_set_param(p->e, ERR_INVALID, name, "option '%s' needs a value", arg);
+        value = args[++*i];
+    }
+    return set_value(p, k, value, arg);
+}
+
+static err_code load_args(struct parse *p, char *const *args, int nargs)
+{
+    p->source = FROM_ARGS;
+    for (int i = 0; i < nargs; i++) {
+        if (strcmp(args[i], "--config") == 0) {
+            i++;
+            continue;
+        }
+        if (strncmp(args[i], "--config=", 9) == 0)
+            continue;
+        err_code rc = load_option(p, args, nargs, &i);
+        if (rc)
+            return rc;
+    }
+    return ERR_OK;
+}
+
+static err_code find_file(char *const *args, int nargs, const char **ret_path, err *e)
+{
+    const char *path = getenv("OXINFERD_CONFIG");
+    for (int i = 0; i < nargs; i++) {
+        if (strncmp(args[i], "--config=", 9) == 0)
+            path = args[i] + 9;
+        if (strcmp(args[i], "--config") == 0) {
+            if (i + 1 == nargs)
+                return err_set(e, ERR_INVALID, "option '--config' needs a file");
+            path = args[++i];
+        }
+    }
+    *ret_path = path && *path ? path : NULL;
+    return ERR_OK;
+}
+
+static err_code load_key_file(struct config *c, err *e)
+{
+    if (!*c->api_key_file)
+        return ERR_OK;
+    char *text;
+    size_t len;
+    err_code rc = file_read(c->api_key_file, CONFIG_MAX_FILE, &text, &len, e);
+    if (rc)
+        return err_wrap(e, "api_key_file");
+    char *save = NULL;
+    for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save)) {
+        line += strspn(line, " \t");
+        if (*line && *line != '#')
+            rc = list_add(c, &c->api_key, line, "api_key_file", e);
+    }
+    if (!rc && c->api_key.len == 0)
+        rc = err_set_param(e, ERR_INVALID, "api_key_file", "'%s' holds no key", c->api_key_file);
+    free(text);
+    return rc;
+}
+
+err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e)
+{
+    struct config c = {0};
+    struct parse p = {.c = &c, .e = e};
+    const char *path = NULL;
+    err_code rc = ERR_OK;
+    for (int i = 0; i < NKEYS && !rc; i++)
+        if (keys[i].name)
+            rc = set_value(&p, i, keys[i].fallback, "default");
+    if (!rc)
+        rc = find_file(args, nargs, &path, e);
+    if (!rc && path)
+        rc = load_file(&p, path);
+    if (!rc)
+        rc = load_environment(&p);
+    if (!rc)
+        rc = load_args(&p, args, nargs);
+    if (!rc)
+        rc = load_key_file(&c, e);
+    if (!rc)
+        rc = finish_models(&c, e);
+    if (rc) {
+        config_done(&c);
+        return rc;
+    }
+    *ret_config = c;
+    return ERR_OK;
+}
+
+void config_done(struct config *c)
+{
+    arena_done(&c->arena);
+    *c = (struct config){0};
+}
+
+// ---- texts made from the table
+
+static const char *value_word(const struct key *k)
+{
+    static const char *const words[] = {[TEXT] = "TEXT", [LIST] = "ITEM", [INT] = "N", [SIZE] = "BYTES", [BOOL] = "true|false"};
+    return k->kind == CHOICE ? k->choices : words[k->kind];
+}
+
+void config_help(FILE *out)
+{
+    for (int i = 0; i < NKEYS; i++) {
+        const struct key *k = &keys[i];
+        if (k->group) {
+            fprintf(out, "\n%s:\n", k->group);
+            continue;
+        }
+        char option[96];
+        int n = snprintf(option, sizeof option, "--%s", k->name);
+        for (int j = 2; j < n; j++)
+            option[j] = option[j] == '_' ? '-' : option[j];
+        snprintf(option + n, sizeof option - (size_t)n, " %s", value_word(k));
+        fprintf(out, "  %-36s %s", option, k->help);
+        if (*k->fallback && strcmp(k->fallback, "0") != 0)
+            fprintf(out, " [%s]", k->fallback);
+        fputc('\n', out);
+    }
+}
+
+void config_sample(FILE *out)
+{
+    fputs("# oxinferd configuration. Start with: oxinferd serve --config FILE\n"
+          "# Command line options win over OXINFERD_* environment variables, those over this file.\n"
+          "# Each line shows a default; remove the # to change it.\n", out);
+    for (int i = 0; i < NKEYS; i++) {
+        const struct key *k = &keys[i];
+        if (k->group) {
+            fprintf(out, "\n# ---- %s\n", k->group);
+            continue;
+        }
+        fprintf(out, "\n# %s\n", k->help);
+        if (k->kind == CHOICE)
+            fprintf(out, "# (one of %s)\n", k->choices);
+        fprintf(out, "#%s = %s\n", k->name, k->fallback);
+    }
+    fputs("\n# A model with settings of its own (path is needed, the rest is optional):\n"
+          "#[model qwen]\n#path = /models/qwen3-0.6b.gguf\n#context = 8192\n#kv = q8\n", out);
+}

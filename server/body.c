@@ -1,0 +1,106 @@
+// Bodies. Memory grows with what has really arrived, never with what Content-Length promises.
+#include "server/body.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "server/state.h"
+
+static bool grow(struct exchange *x, size_t need)
+{
+    size_t cap = x->body_cap ? x->body_cap : 4096;
+    while (cap < need)
+        cap += cap / 2;
+    char *body = realloc(x->r.body, cap);
+    if (!body)
+        return false;
+    x->r.body = body;
+    x->body_cap = cap;
+    return true;
+}
+
+err_code body_add(struct exchange *x, const char *data, size_t n, err *e)
+{
+    struct server *s = x->r.server;
+    size_t max = s->config.max_body, total, need;
+    if (!size_add(x->r.body_len, n, &total) || total > max)
+        return err_set(e, ERR_TOO_LARGE, "The request body is larger than the limit of %zu bytes.", max);
+    if (s->body_bytes + n > max * BODIES_FACTOR)
+        return err_set(e, ERR_BUSY, "Too many request bodies are being read at once; please retry.");
+    if (!size_add(total, 1, &need) || (need > x->body_cap && !grow(x, need)))
+        return err_set(e, ERR_MEMORY, "No memory for a request body of %zu bytes.", total);
+    memcpy(x->r.body + x->r.body_len, data, n);
+    x->r.body_len = total;
+    x->r.body[total] = 0;
+    x->accounted += n;
+    s->body_bytes += n;
+    return ERR_OK;
+}
+
+void body_release(struct exchange *x)
+{
+    x->r.server->body_bytes -= x->accounted;
+    x->accounted = 0;
+}
+
+bool body_too_many_values(const char *text, size_t n, size_t max, size_t max_members)
+{
+    size_t values = 0, members = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == ',' || c == '[' || c == '{' || c == ':') {
+            members += c != ',';
+            if (++values > max || members > max_members)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void release_json(void *json)
+{
+    json_decref(json);
+}
+
+static err_code parse(struct exchange *x, err *e)
+{
+    const char *text = x->r.body ? x->r.body : "";
+    size_t n = x->r.body_len;
+    if (n >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
+        text += 3;
+        n -= 3;
+    }
+    if (n == 0)
+        return err_set(e, ERR_INVALID, "The request body is empty; a JSON object was expected.");
+    if (body_too_many_values(text, n, JSON_VALUES_MAX, JSON_MEMBERS_MAX))
+        return err_set(e, ERR_TOO_LARGE, "The request body holds more than %d JSON values, or %d members and containers.",
+                       JSON_VALUES_MAX, JSON_MEMBERS_MAX);
+    json_error_t je;
+    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+    if (!j)
+        return err_set(e, ERR_INVALID, "The request body is not valid JSON: line %d, column %d: %s", je.line, je.column,
+                       je.text);
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
+    }
+    x->r.json = j;
+    arena_defer(&x->r.arena, release_json, j);
+    return ERR_OK;
+}
+
+bool body_parse(struct exchange *x)
+{
+    return parse(x, &x->parse_error) == ERR_OK;
+}

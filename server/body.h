@@ -1,0 +1,18 @@
+// body.h - a request's body: collected on the loop thread, parsed there or on the thread pool.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct exchange;
+
+// Adds bytes; ERR_TOO_LARGE past max_body, ERR_BUSY when all bodies together are too much, ERR_MEMORY.
+MUST_CHECK err_code body_add(struct exchange *x, const char *data, size_t n, err *e);
+void body_release(struct exchange *x);  // what it counts for in the server's sum
+// Parses x->r.body into x->r.json, or fills x->parse_error (line and column). Any thread, nothing else touching x.
+bool body_parse(struct exchange *x);
+// More than max values (numbers, strings, names ...) outside strings, or more than max_members of the dear ones (members,
+// objects, arrays): parsing would need many times the body's size, and freeing it the loop's time.
+bool body_too_many_values(const char *text, size_t n, size_t max, size_t max_members);

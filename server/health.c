@@ -1,0 +1,99 @@
+// Probes. Being full does not make the server unready: a router learns that from the metrics and would lose the server
+// altogether otherwise.
+#include "server/health.h"
+
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "engine/engine.h"
+#include "server/request.h"
+#include "server/server.h"
+#include "server/version.h"
+
+enum { MODELS_MAX = 64, STALLED_S = 120 };
+
+static void reply_status(struct request *r, const char *status)
+{
+    json_t *body = json_object();
+    json_object_set_new(body, "status", json_string(status));
+    reply_json(r, 200, body);
+}
+
+err_code health_readiness(bool draining, const struct model_info *models, int n, err *e)
+{
+    if (draining)
+        return err_set(e, ERR_DRAINING, "The server is shutting down.");
+    for (int i = 0; i < n; i++) {
+        if (models[i].state == MODEL_LOADING)
+            return err_set(e, ERR_LOADING, "Loading model '%s'.", models[i].name);
+        if (models[i].state == MODEL_FAILED)
+            return err_set(e, ERR_LOADING, "Model '%s' could not be loaded: %s", models[i].name, models[i].error.text);
+    }
+    return ERR_OK;
+}
+
+bool health_stalled(const struct engine_stats *stats, int64_t now_ns)
+{
+    return stats->running > 0 && now_ns - stats->heartbeat_ns > (int64_t)STALLED_S * 1000000000;
+}
+
+static err_code readiness(struct request *r, err *e)
+{
+    struct engine *en = server_engine(r->server);
+    struct model_info *models = arena_alloc(&r->arena, MODELS_MAX * sizeof *models);
+    int n = en ? engine_models(en, models, MODELS_MAX) : 0;
+    return health_readiness(server_draining(r->server), models, n < MODELS_MAX ? n : MODELS_MAX, e);
+}
+
+static void reply_not_ready(struct request *r, const err *e)
+{
+    json_t *body = reply_error_json(e);
+    json_object_set_new(body, "status", json_string(e->code == ERR_DRAINING ? "draining" : "loading"));
+    json_object_set_new(body, "reason", json_string(e->text));
+    request_set_header(r, "retry-after", "1");
+    reply_json(r, 503, body);
+}
+
+void health_live(struct request *r)
+{
+    struct engine *en = server_engine(r->server);
+    if (en) {
+        struct engine_stats stats;
+        engine_stats(en, &stats);
+        if (health_stalled(&stats, clock_ns())) {
+            err e = {0};
+            err_set(&e, ERR_INTERNAL, "The scheduler has not moved for more than %d seconds.", STALLED_S);
+            reply_problem(r, 503, "server_error", "stalled", &e);
+            return;
+        }
+    }
+    reply_status(r, "ok");
+}
+
+void health_ready(struct request *r)
+{
+    err e = {0};
+    if (readiness(r, &e))
+        reply_not_ready(r, &e);
+    else
+        reply_status(r, "ready");
+}
+
+void health_status(struct request *r)
+{
+    err e = {0};
+    if (readiness(r, &e))
+        reply_not_ready(r, &e);
+    else
+        reply_status(r, "ok");
+}
+
+void health_version(struct request *r)
+{
+    json_t *body = json_object();
+    json_object_set_new(body, "version", json_string(VERSION));
+    reply_json(r, 200, body);
+}

@@ -1,0 +1,267 @@
+// main.c - the command line: finds the command, reads its options, runs it. Exit status: 0 done, 1 failed, 2 wrong use,
+// 3 the model or machine cannot do this.
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "engine/tools.h"
+#include "server/serve.h"
+#include "server/version.h"
+
+struct command {
+    const char *name, *args, *help;
+    int (*run)(int nargs, char **args);
+};
+
+static int fail(const err *e)
+{
+    fprintf(stderr, "oxinferd: %s\n", e->text);
+    return e->code == ERR_UNSUPPORTED ? 3 : 1;
+}
+
+static int misuse(const char *fmt, const char *what)
+{
+    fputs("oxinferd: ", stderr);
+    fprintf(stderr, fmt, what);
+    fputs("; see oxinferd --help\n", stderr);
+    return 2;
+}
+
+// ---- options of the offline commands
+
+struct option {
+    const char *name;
+    const char **text;  // one of text, number and flag is set
+    int *number;
+    bool *flag;
+};
+
+// Reads "--name value", "--name=value" and flags; a word that is no option goes to *ret_word. 0, or the exit status.
+static int read_options(int nargs, char **args, const struct option *options, int noptions, const char **ret_word)
+{
+    for (int i = 0; i < nargs; i++) {
+        const char *arg = args[i];
+        if (strncmp(arg, "--", 2) != 0) {
+            if (!ret_word || *ret_word)
+                return misuse("'%s' is not expected here", arg);
+            *ret_word = arg;
+            continue;
+        }
+        size_t n = strcspn(arg, "=");
+        const struct option *o = options;
+        while (o < options + noptions && !(strlen(o->name) == n && strncmp(o->name, arg, n) == 0))
+            o++;
+        if (o == options + noptions)
+            return misuse("unknown option '%s'", arg);
+        if (o->flag) {
+            *o->flag = true;
+            continue;
+        }
+        const char *value = arg[n] ? arg + n + 1 : i + 1 < nargs ? args[++i] : NULL;
+        if (!value)
+            return misuse("option '%s' needs a value", arg);
+        if (o->text) {
+            *o->text = value;
+            continue;
+        }
+        char *end;
+        long v = strtol(value, &end, 10);
+        if (end == value || *end || v < 0 || v > INT_MAX)
+            return misuse("'%s' is not a number from 0 up", value);
+        *o->number = (int)v;
+    }
+    return 0;
+}
+
+#define MODEL_OPTIONS(m)                                                                                     \
+    {"--model", &(m).path, NULL, NULL}, {"--activations", &(m).activations, NULL, NULL},                     \
+        {"--kv", &(m).kv, NULL, NULL}, {"--isa", &(m).isa, NULL, NULL}, {"--threads", NULL, &(m).threads, NULL}, \
+        {"--context", NULL, &(m).context, NULL}
+
+// ---- commands
+
+static int run_serve(int nargs, char **args)
+{
+    err e = {0};
+    struct config c;
+    if (config_load(&c, args, nargs, &e))
+        return fail(&e);
+    int status = 0;
+    if (serve_run(&c, &status, &e))
+        status = fail(&e);
+    config_done(&c);
+    return status;
+}
+
+static int run_check_config(int nargs, char **args)
+{
+    err e = {0};
+    struct config c;
+    if (config_load(&c, args, nargs, &e))
+        return fail(&e);
+    int status = 0;
+    if (serve_check(&c, &e))
+        status = fail(&e);
+    else
+        puts("configuration is valid");
+    config_done(&c);
+    return status;
+}
+
+// "1,2,3" to ids; NULL when it is not such a list.
+static int32_t *parse_ids(const char *text, size_t *ret_count)
+{
+    int32_t *ids = calloc(strlen(text) + 1, sizeof *ids);
+    size_t n = 0;
+    for (const char *p = text; ids && *p;) {
+        char *end;
+        long v = strtol(p, &end, 10);
+        if (end == p || v < 0 || v > INT32_MAX || (*end && *end != ',')) {
+            free(ids);
+            return NULL;
+        }
+        ids[n++] = (int32_t)v;
+        p = end + (*end == ',');
+    }
+    *ret_count = n;
+    return ids;
+}
+
+static int run_logits(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    const char *list = NULL, *out_path = NULL, *lora = NULL;
+    bool all = false;
+    int chunk = 0;
+    const struct option options[] = {MODEL_OPTIONS(m), {"--ids", &list, NULL, NULL}, {"--out", &out_path, NULL, NULL},
+        {"--lora", &lora, NULL, NULL}, {"--chunk", NULL, &chunk, NULL}, {"--all", NULL, NULL, &all}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!m.path || !list || !out_path)
+        return misuse("logits needs --model, --ids and --out%s", "");
+    err e = {0};
+    if (lora) {
+        err_set(&e, ERR_UNSUPPORTED, "--lora: adapters are not built yet");
+        return fail(&e);
+    }
+    size_t nids = 0;
+    int32_t *ids = parse_ids(list, &nids);
+    if (!ids)
+        return misuse("--ids '%s' is not a list of token ids such as 1,2,3", list);
+    FILE *out = fopen(out_path, "wb");
+    if (!out)
+        err_set(&e, ERR_IO, "cannot write '%s'", out_path);
+    else if (!tools_logits(&m, ids, nids, all, chunk, out, &e) && fflush(out))
+        err_set(&e, ERR_IO, "cannot write '%s'", out_path);
+    if (out)
+        fclose(out);
+    if (out && e.code)
+        remove(out_path);
+    free(ids);
+    return e.code ? fail(&e) : 0;
+}
+
+static int run_bench(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    struct tools_bench b = {.prompt = 512, .generate = 64, .parallel = 1, .reps = 5};
+    const struct option options[] = {MODEL_OPTIONS(m), {"--pp", NULL, &b.prompt, NULL}, {"--tg", NULL, &b.generate, NULL},
+        {"--depth", NULL, &b.depth, NULL}, {"--parallel", NULL, &b.parallel, NULL}, {"--reps", NULL, &b.reps, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!m.path)
+        return misuse("bench needs --model%s", "");
+    err e = {0};
+    return tools_bench(&m, &b, stdout, &e) ? fail(&e) : 0;
+}
+
+static int run_show(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    const char *word = NULL;
+    const struct option options[] = {MODEL_OPTIONS(m)};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, &word);
+    if (status)
+        return status;
+    m.path = m.path ? m.path : word;
+    if (!m.path)
+        return misuse("show needs the path of a model%s", "");
+    err e = {0};
+    return tools_show(&m, stdout, &e) ? fail(&e) : 0;
+}
+
+static int run_devices(int nargs, char **args)
+{
+    int status = read_options(nargs, args, NULL, 0, NULL);
+    if (status)
+        return status;
+    err e = {0};
+    return tools_devices(stdout, &e) ? fail(&e) : 0;
+}
+
+static int run_sample_config(int nargs, char **args)
+{
+    int status = read_options(nargs, args, NULL, 0, NULL);
+    if (!status)
+        config_sample(stdout);
+    return status;
+}
+
+static int run_not_built(int nargs, char **args)
+{
+    (void)nargs;
+    (void)args;
+    fputs("oxinferd: this command is not built yet\n", stderr);
+    return 3;
+}
+
+static const struct command commands[] = {
+    {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
+    {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N]", "write logits, f32 little-endian [rows, vocab]", run_logits},
+    {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N]", "measure speed, one JSON line a figure", run_bench},
+    {"show", "PATH", "what is in a model and what it needs", run_show},
+    {"devices", "", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
+    {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
+    {"sample-config", "", "print a configuration file with every setting", run_sample_config},
+    {"pull", "REPO", "fetch a model (not built yet)", run_not_built},
+    {"list", "", "models in the store (not built yet)", run_not_built},
+    {"rm", "NAME", "remove a model from the store (not built yet)", run_not_built},
+    {"quantize", "SRC DST --type q8|q4", "write a pre-quantised model (not built yet)", run_not_built},
+};
+
+static int help(void)
+{
+    puts("oxinferd " VERSION " - serves OpenAI's HTTP API and runs the models itself\n\nCommands:");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        printf("  oxinferd %s %s\n      %s\n", commands[i].name, commands[i].args, commands[i].help);
+    puts("\nModel options of logits, bench and show: --activations int8|f32, --kv f16|f32|q8, --isa NAME, --threads N,\n"
+         "--context N.\n\nSettings of serve (also OXINFERD_NAME in the environment, name = value in a file given with --config FILE):");
+    config_help(stdout);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return misuse("a command is needed%s", "");
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return help();
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0)
+        return puts("oxinferd " VERSION) < 0;
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0)
+            return help();
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 2, argv + 2);
+    return misuse("unknown command '%s'", name);
+}

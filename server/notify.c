@@ -1,0 +1,27 @@
+// The service manager's notification socket: a path, or "@" and an abstract name.
+#include "server/notify.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+void notify_send(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = path ? strlen(path) : 0;
+    if ((n < 2) || n >= sizeof a.sun_path || (path[0] != '/' && path[0] != '@'))
+        return;
+    memcpy(a.sun_path, path, n);
+    if (path[0] == '@')
+        a.sun_path[0] = 0;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return;
+    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&a,
+                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+    close(fd);
+}

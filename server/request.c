@@ -1,0 +1,43 @@
+// What a handler may ask of a request, and extra headers of its answer.
+#include "server/request.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/exchange.h"
+#include "server/state.h"
+
+const char *request_header(const struct request *r, const char *name)
+{
+    const struct exchange *x = exchange_of(r);
+    return guard_find(x->headers, x->nheaders, name);
+}
+
+const char *request_query(const struct request *r, const char *name)
+{
+    struct exchange *x = exchange_of(r);
+    return uri_query(&x->r.arena, x->uri.query, name);
+}
+
+void request_set_header(struct request *r, const char *name, const char *value)
+{
+    struct exchange *x = exchange_of(r);
+    for (struct out_header *h = x->out_headers; h; h = h->next)
+        if (!strcasecmp(h->name, name)) {
+            h->value = arena_strdup(&r->arena, value);
+            return;
+        }
+    struct out_header *h = arena_alloc(&r->arena, sizeof *h);
+    *h = (struct out_header){x->out_headers, arena_strdup(&r->arena, name), arena_strdup(&r->arena, value)};
+    x->out_headers = h;
+}
+
+void request_problem(struct request *r, const err *e)
+{
+    struct exchange *x = exchange_of(r);
+    const char *text = arena_strdup(&r->arena, e->text);
+    pthread_mutex_lock(&x->lock);
+    x->problem = text;
+    pthread_mutex_unlock(&x->lock);
+}

@@ -1,0 +1,67 @@
+// request.h - one HTTP exchange, as a handler sees it.
+//
+// A handler runs on the loop thread when the whole body has arrived (multipart uploads excepted) and the caller has
+// been authenticated. It answers at once with one of the reply_ functions, or keeps the request and answers later from
+// any thread. It must answer exactly once, also when the client has gone: the request, its arena and its body live
+// until then (until sse_end for a stream). Between taking and answering, on_gone tells a handler once, on the loop
+// thread, that nobody waits any more; it may itself answer. After reply_* or sse_end has returned, on_gone neither runs
+// nor will run.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+struct json_t;
+struct server;
+struct sse;
+
+struct request {
+    struct server *server;
+    struct arena arena;
+    const char *method, *path;  // path without query, percent-decoded, no control characters
+    const char *tail;           // what a "/*" route matched after its prefix; else ""
+    const char *id;             // "req_" + 32 hex, or the client's own X-Request-Id; sent back as x-request-id
+    const char *key_id;         // short name of the API key that was used; "" without authentication
+    char *body;                 // NUL-terminated; NULL when there is none
+    size_t body_len;
+    struct json_t *json;        // the parsed body when the route wants JSON: always an object
+    int64_t received_ns;        // clock_ns() when the last body byte was read
+    void (*on_gone)(struct request *r);  // set by the handler, may be NULL
+    void *ud;                   // the handler's
+};
+
+const char *request_header(const struct request *r, const char *name);  // NULL: absent; any case
+const char *request_query(const struct request *r, const char *name);   // decoded; NULL: absent
+
+// ---- answers; each may be called from any thread, once
+// body is stolen (json_decref'ed).
+void reply_json(struct request *r, int status, struct json_t *body);
+void reply_text(struct request *r, int status, const char *content_type, const char *text, size_t len);
+// Status from the code, OpenAI's error object with all four keys, Retry-After where it belongs.
+void reply_error(struct request *r, const err *e);
+// The same with a finer "code" than the err_code gives ("missing_required_parameter"...); NULL: null.
+void reply_error_code(struct request *r, const err *e, const char *code);
+// Any status; message and param come from e.
+void reply_problem(struct request *r, int status, const char *type, const char *code, const err *e);
+// {"error": {message, type, param, code}}: what a stream sends when it fails after its 200. New reference.
+struct json_t *reply_error_json(const err *e);
+// What the log says of a request that failed through no fault of its caller; replies with a status from 500 up note it
+// themselves. Before the answer, or before sse_end.
+void request_problem(struct request *r, const err *e);
+// Extra response header; before the answer. Loop thread or the thread that answers.
+void request_set_header(struct request *r, const char *name, const char *value);
+
+// ---- a stream of server-sent events
+// Sends the 200 and its headers. After this only sse_ functions may be used. Any thread.
+struct sse *reply_sse(struct request *r);
+// One event: "data: " + json + blank line. Any one thread at a time. False when the client is gone or reads too slowly
+// (the stream is then dead and on_gone was or will be called): stop producing.
+bool sse_send(struct sse *s, const char *data, size_t len);
+bool sse_send_json(struct sse *s, struct json_t *event);  // stolen
+// Ends the stream; with_done sends "data: [DONE]" first. s is gone afterwards. Must be called exactly once, also for a
+// dead stream.
+void sse_end(struct sse *s, bool with_done);

@@ -1,0 +1,183 @@
+// serve.c - the start of the daemon. The port is bound before models load, so that health checks answer at once; a model
+// that fails to load ends the process with its error and a non-zero status.
+
+#include "server/serve.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "server/endpoints.h"
+#include "server/listen.h"
+#include "server/server.h"
+#include "server/version.h"
+
+static struct engine_config engine_settings(const struct config *c)
+{
+    return (struct engine_config){
+        .threads = (int)c->threads,
+        .isa = c->isa,
+        .kv_bytes = (size_t)c->kv_memory,
+        .max_waiting = (int)c->max_waiting,
+        .max_running = (int)c->max_running,
+        .prefill_chunk = (int)c->prefill_chunk,
+        .pin = c->pin,
+    };
+}
+
+static struct server_config server_settings_of(const struct config *c)
+{
+    return (struct server_config){
+        .routes = endpoints,
+        .listen = c->listen.items,
+        .nlisten = c->listen.len,
+        .port_file = *c->port_file ? c->port_file : NULL,
+        .api_keys = c->api_key.items,
+        .nkeys = c->api_key.len,
+        .cors_origins = c->cors_origins.items,
+        .ncors = c->cors_origins.len,
+        .hosts = c->hosts.items,
+        .nhosts = c->hosts.len,
+        .allow_public = c->allow_public,
+        .max_body = (size_t)c->max_body,
+        .header_timeout_s = (int)c->header_timeout_s,
+        .idle_timeout_s = (int)c->idle_timeout_s,
+        .drain_timeout_s = c->drain_timeout_s ? (int)c->drain_timeout_s : -1,
+        .keepalive_s = (int)c->keepalive_s,
+        .max_connections = (int)c->max_connections,
+        .max_connections_per_address = (int)c->max_connections_per_address,
+        .max_prompts = (int)c->max_waiting,
+        .strict_fields = c->strict_fields,
+    };
+}
+
+static struct model_config model_settings(const struct config_model *m)
+{
+    return (struct model_config){
+        .name = m->name,
+        .path = m->path,
+        .activations = m->activations,
+        .kv = m->kv,
+        .context = (int)m->context,
+        .chat_template = *m->chat_template ? m->chat_template : NULL,
+    };
+}
+
+err_code serve_check(const struct config *c, err *e)
+{
+    if (c->listen.len == 0)
+        return err_set_param(e, ERR_INVALID, "listen", "no address to listen on");
+    for (int i = 0; i < c->listen.len && !getenv("LISTEN_FDS"); i++)  // inherited sockets take the place of the setting
+        if (listen_check(c->listen.items[i], c->api_key.len || c->allow_public, e))
+            return e->code;
+    if (engine_check_isa(c->isa, e))
+        return e->code;
+    for (int i = 0; i < c->nmodels; i++) {
+        const struct config_model *m = &c->models[i];
+        if (strlen(m->name) > ENGINE_NAME_MAX)
+            return err_set_param(e, ERR_INVALID, "model", "model '%.40s...': a name has at most %d bytes", m->name,
+                                 ENGINE_NAME_MAX);
+        if (!file_exists(m->path))
+            return err_set_param(e, ERR_NOT_FOUND, "model", "model '%s': there is no file or folder '%s'", m->name, m->path);
+        if (*m->chat_template && strcmp(m->chat_template, "chatml") != 0 && !file_exists(m->chat_template))
+            return err_set_param(e, ERR_NOT_FOUND, "chat_template",
+                                 "model '%s': chat_template is neither a file nor 'chatml': '%s'", m->name, m->chat_template);
+    }
+    return ERR_OK;
+}
+
+// Waits for the models and says so; a failure takes the process down through its own signal handling.
+struct watcher {
+    pthread_t thread;
+    const struct config *config;
+    struct engine *engine;
+    err error;
+    int64_t start_ns;
+};
+
+static void *watch_models(void *arg)
+{
+    struct watcher *w = arg;
+    for (int i = 0; i < w->config->nmodels; i++) {
+        const char *name = w->config->models[i].name;
+        if (engine_wait_model(w->engine, name, &w->error)) {
+            if (w->error.code != ERR_DRAINING)
+                kill(getpid(), SIGTERM);
+            return NULL;
+        }
+        struct model_info info;
+        if (engine_find_model(w->engine, name, &info))
+            log_info("model %s is ready: %s, %s, context %d, %.0f MB, loaded in %.2f s", name, info.family, info.format,
+                     info.context, (double)info.weight_bytes / 1e6, info.load_s);
+    }
+    if (w->config->nmodels)
+        log_info("ready after %.2f s", (double)(clock_ns() - w->start_ns) * 1e-9);
+    return NULL;
+}
+
+static void say_addresses(const struct server *s)
+{
+    char url[256];
+    for (int i = 0; server_address(s, i, url, sizeof url); i++)
+        log_info("oxinferd %s listening on %s", VERSION, url);
+}
+
+static bool is_loading(struct engine *en)
+{
+    struct model_info models[ENGINE_MODELS_MAX];
+    int n = engine_models(en, models, ENGINE_MODELS_MAX);
+    for (int i = 0; i < n && i < ENGINE_MODELS_MAX; i++)
+        if (models[i].state == MODEL_LOADING)
+            return true;
+    return false;
+}
+
+static err_code run(const struct config *c, struct engine *en, int *ret_status, err *e)
+{
+    struct server_config sc = server_settings_of(c);
+    struct server *server = NULL;
+    struct watcher w = {.config = c, .engine = en, .start_ns = clock_ns()};
+    err_code rc = server_open(&sc, en, &server, e);
+    for (int i = 0; i < c->nmodels && !rc; i++) {
+        struct model_config m = model_settings(&c->models[i]);
+        rc = engine_add_model(en, &m, e);
+    }
+    if (!rc && pthread_create(&w.thread, NULL, watch_models, &w))
+        rc = err_set(e, ERR_INTERNAL, "cannot start a thread");
+    if (!rc) {
+        say_addresses(server);
+        *ret_status = server_run(server);
+        engine_drain(en);  // wakes the watcher if a model is still loading
+        pthread_join(w.thread, NULL);
+    }
+    server_close(server);
+    if (!is_loading(en))  // a large model takes a minute more; the process ends without waiting, nothing is lost
+        engine_close(en);
+    if (!rc && w.error.code && w.error.code != ERR_DRAINING) {
+        *e = w.error;
+        rc = w.error.code;
+    }
+    return rc;
+}
+
+err_code serve_run(const struct config *c, int *ret_status, err *e)
+{
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(c->log_level, levels[i]) == 0)
+            log_set_level((enum log_level)i);
+    err_code rc = serve_check(c, e);
+    if (rc)
+        return rc;
+    struct engine_config ec = engine_settings(c);
+    struct engine *en = NULL;
+    rc = engine_open(&ec, &en, e);
+    return rc ? rc : run(c, en, ret_status, e);
+}

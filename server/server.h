@@ -1,0 +1,48 @@
+// server.h - the daemon: configuration in, a running process out.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+struct engine;
+struct route;
+
+struct server_config {
+    const struct route *routes; // endpoints (endpoints.h); a test may have its own. Ends with a NULL path
+    const char *const *listen;  // "ADDR:PORT", "[::1]:PORT", "unix:PATH"; port 0 takes a free one
+    int nlisten;
+    const char *port_file;      // written (atomically) with the first TCP port once bound; NULL: none
+    const char *const *api_keys;
+    int nkeys;
+    const char *const *cors_origins;
+    int ncors;
+    const char *const *hosts;   // more names accepted in Host (loopback names and the bound addresses always are)
+    int nhosts;
+    bool allow_public;          // a non-loopback bind without a key was asked for by name
+    size_t max_body;            // bytes of a JSON body
+    int header_timeout_s, idle_timeout_s, drain_timeout_s, keepalive_s;  // 0: defaults; drain_timeout_s -1: no time
+    int max_connections, max_connections_per_address;  // per address 0: no limit
+    int max_prompts;            // of one request, so that a batch fits the queue; 0: the API's own limit
+    bool strict_fields;         // unknown request fields are refused
+};
+
+struct server;
+
+// Binds, prints nothing, does not yet serve (clients may already connect and wait). Strings and tables of c must
+// outlive the server; zero numbers mean defaults. en may be NULL (nothing to drain). Errors: ERR_INVALID (address, a
+// public one without a key), ERR_IO (port in use).
+MUST_CHECK err_code server_open(const struct server_config *c, struct engine *en, struct server **ret_server, err *e);
+// Serves until SIGTERM or SIGINT: then drains (a second signal ends at once). Returns the process's exit status.
+int server_run(struct server *s);
+// Requests not yet answered stay valid until their handler answers them, so the engine may be closed before or after.
+void server_close(struct server *s);
+
+struct engine *server_engine(struct server *s);
+const struct server_config *server_settings(const struct server *s);
+bool server_draining(const struct server *s);
+// Where the i-th listener can be reached, for people to read; false: there are no more.
+bool server_address(const struct server *s, int i, char *ret_url, size_t size);
+// The first TCP port that was bound; 0: only Unix sockets.
+int server_port(const struct server *s);

@@ -1,0 +1,189 @@
+// Settings: each source, their order, and every kind of wrong value.
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "config/config.h"
+
+static char path[] = "/tmp/oxinferd-config-XXXXXX";
+
+static void write_file(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static err_code load(struct config *c, err *e, int n, ...)
+{
+    char *args[16];
+    va_list ap;
+    va_start(ap, n);
+    for (int i = 0; i < n; i++)
+        args[i] = va_arg(ap, char *);
+    va_end(ap);
+    return config_load(c, args, n, e);
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    assert_int_equal(load(&c, &e, 0), ERR_OK);
+    assert_int_equal(c.listen.len, 1);
+    assert_string_equal(c.listen.items[0], "127.0.0.1:8080");
+    assert_int_equal(c.max_body, 32 << 20);
+    assert_string_equal(c.activations, "int8");
+    assert_int_equal(c.nmodels, 0);
+    assert_true(c.pin);
+    config_done(&c);
+}
+
+static void order_of_sources(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("threads = 2\nmax_waiting = 5\nkv = q8\nlisten = 1.1.1.1:1\nlisten = 2.2.2.2:2, [::1]:3\n");
+    setenv("OXINFERD_THREADS", "3", 1);
+    setenv("OXINFERD_MAX_WAITING", "6", 1);
+    assert_int_equal(load(&c, &e, 4, "--config", path, "--threads", "4"), ERR_OK);
+    assert_int_equal(c.threads, 4);
+    assert_int_equal(c.max_waiting, 6);
+    assert_string_equal(c.kv, "q8");
+    assert_int_equal(c.listen.len, 3);
+    assert_string_equal(c.listen.items[2], "[::1]:3");
+    config_done(&c);
+    assert_int_equal(load(&c, &e, 5, "--config", path, "--listen=unix:/x", "--listen", "unix:/y"), ERR_OK);
+    assert_int_equal(c.listen.len, 2);  // the command line replaces the file's list
+    config_done(&c);
+    unsetenv("OXINFERD_THREADS");
+    unsetenv("OXINFERD_MAX_WAITING");
+}
+
+static void models(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("context = 4096\nmodel = a=/m/a.gguf\n[model b]\npath = /m/b\nkv = q8\ncontext = 512\n");
+    assert_int_equal(load(&c, &e, 4, "--config", path, "--model", "c=/m/c"), ERR_OK);
+    assert_int_equal(c.nmodels, 2);  // b from its section, c replaces the list that held a
+    assert_string_equal(c.models[0].name, "b");
+    assert_int_equal(c.models[0].context, 512);
+    assert_string_equal(c.models[0].kv, "q8");
+    assert_string_equal(c.models[1].path, "/m/c");
+    assert_int_equal(c.models[1].context, 4096);
+    config_done(&c);
+}
+
+static void key_file(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("# keys\n\nsk-one\n  sk-two\n");
+    assert_int_equal(load(&c, &e, 2, "--api-key-file", path), ERR_OK);
+    assert_int_equal(c.api_key.len, 2);
+    assert_string_equal(c.api_key.items[1], "sk-two");
+    config_done(&c);
+    write_file("# none\n");
+    assert_int_equal(load(&c, &e, 2, "--api-key-file", path), ERR_INVALID);
+}
+
+// DEP-06: an impossible setting is refused by name.
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *arg, *value, *says;
+    } cases[] = {
+        {NULL, "--threads", "-1", "0 to 1024"},
+        {NULL, "--threads", "two", "not a whole number"},
+        {NULL, "--context", "1000000000000", "out of range"},
+        {NULL, "--max-body", "1T", "not a size"},
+        {NULL, "--max-body", "99999999999G", "not a size"},
+        {NULL, "--kv", "f8", "f16|f32|q8"},
+        {NULL, "--nonsense", "1", "unknown option"},
+        {NULL, "--pin=maybe", NULL, "neither true nor false"},
+        {NULL, "--threads", NULL, "needs a value"},
+        {NULL, "--model", "justapath", "NAME=PATH"},
+        {NULL, "--model", "a b=/x", "space"},
+        {NULL, "--config", NULL, "needs a file"},
+        {NULL, "word", NULL, "not an option"},
+        {"colour = red\n", NULL, NULL, "unknown setting 'colour'"},
+        {"threads = 9999\n", NULL, NULL, "out of range"},
+        {"[model x]\nkv = q8\n", NULL, NULL, "no path"},
+        {"[model x]\nport = 1\n", NULL, NULL, "unknown setting 'port'"},
+        {"[server]\na = 1\n", NULL, NULL, "unknown section"},
+        {"threads 4\n", NULL, NULL, "line 1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        err e = {0};
+        struct config c;
+        err_code rc;
+        if (cases[i].file) {
+            write_file(cases[i].file);
+            rc = load(&c, &e, 2, "--config", path);
+        } else {
+            rc = load(&c, &e, cases[i].value ? 2 : 1, cases[i].arg, cases[i].value);
+        }
+        assert_int_equal(rc, ERR_INVALID);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("case %zu says: %s", i, e.text);
+    }
+    err e = {0};
+    struct config c;
+    assert_int_equal(load(&c, &e, 2, "--config", "/nonexistent/x"), ERR_NOT_FOUND);
+    char line[400];
+    memset(line, 'x', sizeof line);
+    memcpy(line, "hosts = ", 8);
+    line[398] = '\n';
+    line[399] = 0;
+    write_file(line);
+    assert_int_equal(load(&c, &e, 2, "--config", path), ERR_INVALID);
+    assert_non_null(strstr(e.text, "line 1 has 398 bytes"));
+}
+
+// The shipped file is what the table says, and reading it changes nothing.
+static void shipped_file(void **state)
+{
+    (void)state;
+    char *text, *shipped;
+    size_t len, shipped_len;
+    err e = {0};
+    FILE *f = open_memstream(&text, &len);
+    config_sample(f);
+    fclose(f);
+    assert_int_equal(file_read("config/oxinferd.conf", 1 << 20, &shipped, &shipped_len, &e), ERR_OK);
+    assert_string_equal(shipped, text);
+    free(text);
+    free(shipped);
+    struct config c;
+    assert_int_equal(load(&c, &e, 2, "--config", "config/oxinferd.conf"), ERR_OK);
+    config_done(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models),
+        cmocka_unit_test(key_file),  cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
+    };
+    int fd = mkstemp(path);
+    close(fd);
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return rc;
+}

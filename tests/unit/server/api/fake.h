@@ -1,0 +1,204 @@
+// fake.h - a fake engine and fake answers for the tests of server/api. Defines what the handlers call, so that the
+// linker takes these instead of the real ones; include it in one file of a program only.
+#pragma once
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "server/api/handlers.h"
+#include "server/request.h"
+#include "server/server.h"
+
+enum { FAKE_TASKS = 300, FAKE_EVENTS = 500 };
+
+static struct {
+    struct request *r;
+    struct task *tasks[FAKE_TASKS];
+    bool cancelled[FAKE_TASKS];
+    int ntasks;
+    err refuse;       // what engine_submit answers, from task refuse_at on
+    int refuse_at;
+    struct model_info models[3];
+    int nmodels;
+    struct server_config settings;
+
+    int status, answers;
+    const char *type;  // of the error
+    json_t *body;
+    char ignored[600];
+    bool stream, ended, with_done, client_gone;
+    char *events[FAKE_EVENTS];
+    int nevents;
+} fake;
+
+// ---- engine
+
+struct task *task_new(enum task_kind kind)
+{
+    struct task *t = mem_new(sizeof *t);
+    t->kind = kind;
+    if (kind == TASK_GENERATE) {
+        t->generate.sampling = (struct sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 77};
+        t->generate.n = 1;
+        t->generate.max_tokens = t->generate.logprobs = -1;
+    }
+    return t;
+}
+
+void task_free(struct task *t)
+{
+    arena_done(&t->arena);
+    free(t);
+}
+
+err_code engine_submit(struct engine *en, struct task *t, struct ticket *ret_ticket, err *e)
+{
+    (void)en;
+    if (fake.refuse.code && fake.ntasks >= fake.refuse_at) {
+        *e = fake.refuse;
+        return e->code;
+    }
+    *ret_ticket = (struct ticket){(uint32_t)fake.ntasks, 1};
+    fake.tasks[fake.ntasks++] = t;
+    return ERR_OK;
+}
+
+void engine_cancel(struct engine *en, struct ticket ticket)
+{
+    (void)en;
+    __atomic_store_n(&fake.cancelled[ticket.slot], true, __ATOMIC_SEQ_CST);
+}
+
+int engine_models(struct engine *en, struct model_info *ret_infos, int max)
+{
+    (void)en;
+    for (int i = 0; i < fake.nmodels && i < max; i++)
+        ret_infos[i] = fake.models[i];
+    return fake.nmodels;
+}
+
+bool engine_find_model(struct engine *en, const char *name, struct model_info *ret_info)
+{
+    (void)en;
+    for (int i = 0; i < fake.nmodels; i++)
+        if (!strcmp(fake.models[i].name, name)) {
+            *ret_info = fake.models[i];
+            return true;
+        }
+    return false;
+}
+
+// ---- server
+
+struct engine *server_engine(struct server *s)
+{
+    return (struct engine *)s;
+}
+
+const struct server_config *server_settings(const struct server *s)
+{
+    (void)s;
+    return &fake.settings;
+}
+
+void request_set_header(struct request *r, const char *name, const char *value)
+{
+    (void)r;
+    assert_string_equal(name, "x-ignored-fields");
+    snprintf(fake.ignored, sizeof fake.ignored, "%s", value);
+}
+
+void request_problem(struct request *r, const err *e)
+{
+    (void)r;
+    assert_true(*e->text);
+}
+
+void reply_json(struct request *r, int status, struct json_t *body)
+{
+    (void)r;
+    fake.answers++;
+    fake.status = status;
+    fake.body = body;
+}
+
+void reply_text(struct request *r, int status, const char *content_type, const char *text, size_t len)
+{
+    json_error_t error;
+    json_t *body = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!body)
+        fail_msg("not JSON: %s in %s", error.text, text);
+    assert_string_equal(content_type, "application/json");
+    reply_json(r, status, body);
+}
+
+void reply_problem(struct request *r, int status, const char *type, const char *code, const err *e)
+{
+    fake.type = type;
+    reply_json(r, status, json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", e->text, "type", type, "param",
+                                    *e->param ? e->param : NULL, "code", code));
+}
+
+struct json_t *reply_error_json(const err *e)
+{
+    return json_pack("{s:{s:s, s:s, s:s?, s:s}}", "error", "message", e->text, "type", "server_error", "param",
+                     *e->param ? e->param : NULL, "code", err_name(e->code));
+}
+
+void reply_error(struct request *r, const err *e)
+{
+    int status = e->code == ERR_BUSY ? 503 : e->code == ERR_CONTEXT || e->code == ERR_INVALID ? 400
+                 : e->code == ERR_TIMEOUT ? 504 : 500;
+    reply_json(r, status, reply_error_json(e));
+}
+
+struct sse *reply_sse(struct request *r)
+{
+    assert_false(fake.stream);
+    assert_int_equal(fake.answers, 0);
+    fake.stream = true;
+    return (struct sse *)r;
+}
+
+bool sse_send(struct sse *s, const char *data, size_t len)
+{
+    (void)s;
+    assert_true(fake.stream);
+    assert_false(fake.ended);
+    assert_null(memchr(data, '\n', len));
+    if (fake.client_gone)
+        return false;
+    assert_true(fake.nevents < FAKE_EVENTS);
+    fake.events[fake.nevents++] = mem_strndup(data, len);
+    return true;
+}
+
+bool sse_send_json(struct sse *s, struct json_t *event)
+{
+    char *text = json_dumps(event, JSON_COMPACT);
+    bool sent = sse_send(s, text, strlen(text));
+    free(text);
+    json_decref(event);
+    return sent;
+}
+
+void sse_end(struct sse *s, bool with_done)
+{
+    (void)s;
+    assert_false(fake.ended);
+    fake.ended = true;
+    fake.with_done = with_done;
+    fake.answers++;
+}

@@ -1,0 +1,346 @@
+// fields.c - fields of a JSON request: types, ranges, what is refused by name and what is ignored aloud.
+//
+// The texts follow the API's own ("Invalid type for 'n': expected an integer, but got a string instead."), because
+// people search for them. Runs on the loop thread, inside a handler; owns nothing.
+#include "server/api/fields.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/request.h"
+#include "server/server.h"
+
+enum { MAX_FIELDS = 1000, MAX_IGNORED_TEXT = 512, MAX_IGNORED_NAME = 64 };
+
+void api_fields_init(struct fields *f, struct request *r)
+{
+    *f = (struct fields){.r = r, .object = r->json};
+}
+
+// ---- failures
+
+static const char *const misleading[] = {"429", "rate limit", "request too large",
+                                         "the server had an error processing your request"};
+
+static bool misleads(const char *text)
+{
+    for (size_t i = 0; i < sizeof misleading / sizeof *misleading; i++)
+        if (strcasestr(text, misleading[i]))
+            return true;
+    return false;
+}
+
+void api_fields_clean(char *text)
+{
+    // What was found stands last in our texts: without it the message still says what was expected.
+    static const char *const cuts[] = {", but got ", ". However", "; ", ": "};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts && misleads(text); i++) {
+        char *at = strstr(text, cuts[i]);
+        if (at)
+            memcpy(at, ".", 2);
+    }
+    if (misleads(text))
+        strcpy(text, "Invalid value.");
+}
+
+static void fail(struct fields *f, int status, const char *code, const char *param, const char *fmt, va_list ap)
+{
+    if (f->failed)
+        return;
+    f->failed = true;
+    f->status = status;
+    f->code = code;
+    char text[sizeof f->e.text];
+    vsnprintf(text, sizeof text, fmt, ap);
+    api_fields_clean(text);
+    err_set_param(&f->e, status == 404 ? ERR_NOT_FOUND : ERR_INVALID, param ? param : "", "%s", text);
+}
+
+void api_fields_fail(struct fields *f, const char *code, const char *param, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fail(f, 400, code, param, fmt, ap);
+    va_end(ap);
+}
+
+void api_fields_fail_status(struct fields *f, int status, const char *code, const char *param, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fail(f, status, code, param, fmt, ap);
+    va_end(ap);
+}
+
+void api_fields_reply(struct fields *f)
+{
+    reply_problem(f->r, f->status, "invalid_request_error", f->code, &f->e);
+}
+
+static const char *kind_of(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a decimal number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+void api_fields_wrong_type(struct fields *f, const json_t *v, const char *path, const char *expected)
+{
+    api_fields_fail(f, "invalid_type", path, "Invalid type for '%s': expected %s, but got %s instead.", path, expected,
+                    kind_of(v));
+}
+
+void api_fields_empty(struct fields *f, const char *path)
+{
+    api_fields_fail(f, "empty_array", path,
+                    "Invalid '%s': empty array. Expected an array with minimum length 1, but got an empty array "
+                    "instead.", path);
+}
+
+// ---- known, refused and unknown fields
+
+static bool equals(const json_t *v, double number)
+{
+    return json_is_number(v) && json_number_value(v) == number;
+}
+
+static bool is_text(const json_t *v)
+{
+    const json_t *type = json_is_object(v) ? json_object_get(v, "type")
+                         : json_is_array(v) && json_array_size(v) == 1 ? json_array_get(v, 0) : NULL;
+    return json_is_string(type) && !strcmp(json_string_value(type), "text");
+}
+
+static bool asks_nothing(const json_t *v, enum field_neutral neutral)
+{
+    if (json_is_null(v))
+        return true;
+    switch (neutral) {
+    case NEUTRAL_NULL: return false;
+    case NEUTRAL_EMPTY:
+        return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
+               (json_is_object(v) && !json_object_size(v));
+    case NEUTRAL_FALSE: return json_is_false(v);
+    case NEUTRAL_TRUE: return json_is_true(v);
+    case NEUTRAL_ZERO: return equals(v, 0) || json_is_false(v);
+    case NEUTRAL_ONE: return equals(v, 1);
+    case NEUTRAL_NO_CALL:
+        return json_is_string(v) && (!strcmp(json_string_value(v), "none") || !strcmp(json_string_value(v), "auto"));
+    case NEUTRAL_TEXT: return is_text(v);
+    }
+    return false;
+}
+
+static const struct field *find(const struct field *table, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(table[i].name, name))
+            return &table[i];
+    return NULL;
+}
+
+static bool fits_header(const char *name)
+{
+    size_t n = strlen(name);
+    return n && n <= MAX_IGNORED_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == n;
+}
+
+static void list_ignored(char *list, size_t size, const char *name)
+{
+    const char *shown = fits_header(name) ? name : "?";
+    size_t used = strlen(list);
+    if (used + strlen(shown) + 3 < size)
+        snprintf(list + used, size - used, "%s%s", used ? ", " : "", shown);
+}
+
+static void refuse(struct fields *f, const struct field *k, const json_t *v)
+{
+    const json_t *type = json_is_object(v) ? json_object_get(v, "type") : NULL;
+    if (k->neutral == NEUTRAL_TEXT && json_is_string(type))
+        api_fields_fail(f, "unsupported_value", k->name,
+                        "Unsupported value: '%s' of type '%.40s' is not supported with this model.", k->name,
+                        json_string_value(type));
+    else
+        api_fields_fail(f, "unsupported_parameter", k->name,
+                        "Unsupported parameter: '%s' is not supported by this server.", k->name);
+}
+
+void api_fields_check(struct fields *f, const struct field *table, size_t n, const struct field *more, size_t nmore)
+{
+    char ignored[MAX_IGNORED_TEXT] = "";
+    if (json_object_size(f->object) > MAX_FIELDS) {
+        api_fields_fail(f, "object_above_max_length", NULL, "Too many fields. Expected at most %d.", MAX_FIELDS);
+        return;
+    }
+    bool strict = server_settings(f->r->server)->strict_fields;
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)f->object, name, v) {
+        const struct field *k = find(table, n, name);
+        if (!k)
+            k = find(more, nmore, name);
+        if (k && k->use == FIELD_REFUSED && !asks_nothing(v, k->neutral))
+            refuse(f, k, v);
+        else if (!k && strict)
+            api_fields_fail(f, "unknown_parameter", name, "Unknown parameter: '%.80s'.", name);
+        else if (!k)
+            list_ignored(ignored, sizeof ignored, name);
+    }
+    if (*ignored)
+        request_set_header(f->r, "x-ignored-fields", ignored);
+}
+
+// ---- values
+
+const json_t *api_fields_get(const struct fields *f, const char *name)
+{
+    const json_t *v = json_object_get(f->object, name);
+    return v && !json_is_null(v) ? v : NULL;
+}
+
+bool api_fields_missing(struct fields *f, const char *name)
+{
+    if (api_fields_get(f, name))
+        return false;
+    api_fields_fail(f, "missing_required_parameter", name, "Missing required parameter: '%s'.", name);
+    return true;
+}
+
+// 1.0 is an integer; 1.5 and values outside int64 are not.
+static bool integral(const json_t *v, int64_t *ret_value)
+{
+    if (json_is_integer(v)) {
+        *ret_value = json_integer_value(v);
+        return true;
+    }
+    double d = json_is_real(v) ? json_real_value(v) : 0.5;
+    if (d != floor(d) || fabs(d) >= 9.2e18)
+        return false;
+    *ret_value = (int64_t)d;
+    return true;
+}
+
+bool api_fields_as_int(struct fields *f, const json_t *v, const char *path, int64_t min, int64_t max,
+                       int64_t *ret_value)
+{
+    int64_t i;
+    if (!integral(v, &i)) {
+        api_fields_wrong_type(f, v, path, "an integer");
+        return false;
+    }
+    if (i < min) {
+        api_fields_fail(f, "integer_below_min_value", path,
+                        "Invalid '%s': integer below minimum value. Expected a value >= %lld, but got %lld instead.",
+                        path, (long long)min, (long long)i);
+        return false;
+    }
+    if (i > max) {
+        api_fields_fail(f, "integer_above_max_value", path,
+                        "Invalid '%s': integer above maximum value. Expected a value <= %lld, but got %lld instead.",
+                        path, (long long)max, (long long)i);
+        return false;
+    }
+    *ret_value = i;
+    return true;
+}
+
+bool api_fields_as_number(struct fields *f, const json_t *v, const char *path, double min, double max,
+                          double *ret_value)
+{
+    if (!json_is_number(v)) {
+        api_fields_wrong_type(f, v, path, "a decimal number");
+        return false;
+    }
+    double d = json_number_value(v);
+    if (!(d >= min)) {
+        api_fields_fail(f, "decimal_below_min_value", path,
+                        "Invalid '%s': decimal below minimum value. Expected a value >= %g, but got %g instead.",
+                        path, min, d);
+        return false;
+    }
+    if (d > max) {
+        api_fields_fail(f, "decimal_above_max_value", path,
+                        "Invalid '%s': decimal above maximum value. Expected a value <= %g, but got %g instead.",
+                        path, max, d);
+        return false;
+    }
+    *ret_value = d;
+    return true;
+}
+
+bool api_fields_as_string(struct fields *f, const json_t *v, const char *path, const char **ret_value)
+{
+    if (!json_is_string(v)) {
+        api_fields_wrong_type(f, v, path, "a string");
+        return false;
+    }
+    *ret_value = json_string_value(v);
+    return true;
+}
+
+bool api_fields_int(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    return v && api_fields_as_int(f, v, name, min, max, ret_value);
+}
+
+bool api_fields_number(struct fields *f, const char *name, double min, double max, double *ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    return v && api_fields_as_number(f, v, name, min, max, ret_value);
+}
+
+bool api_fields_bool(struct fields *f, const char *name, bool *ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    if (!v)
+        return false;
+    if (!json_is_boolean(v)) {
+        api_fields_wrong_type(f, v, name, "a boolean");
+        return false;
+    }
+    *ret_value = json_is_true(v);
+    return true;
+}
+
+bool api_fields_string(struct fields *f, const char *name, const char **ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    return v && api_fields_as_string(f, v, name, ret_value);
+}
+
+bool api_fields_array(struct fields *f, const char *name, const json_t **ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    if (!v)
+        return false;
+    if (!json_is_array(v)) {
+        api_fields_wrong_type(f, v, name, "an array");
+        return false;
+    }
+    *ret_value = v;
+    return true;
+}
+
+bool api_fields_object(struct fields *f, const char *name, const json_t **ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    if (!v)
+        return false;
+    if (!json_is_object(v)) {
+        api_fields_wrong_type(f, v, name, "an object");
+        return false;
+    }
+    *ret_value = v;
+    return true;
+}

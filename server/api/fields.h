@@ -1,0 +1,93 @@
+// fields.h - reading the fields of a JSON request with OpenAI's rules and error texts.
+//
+//     struct fields f;
+//     api_fields_init(&f, r);
+//     api_fields_check(&f, table, n);                         // unknown and refused fields
+//     double t = 1;
+//     api_fields_number(&f, "temperature", 0, 2, &t);         // absent or null: t stays
+//     if (f.failed)
+//         return api_fields_reply(&f);                        // the first thing that was wrong
+//
+// A failure is remembered and the first one wins, so a handler reads all its fields and looks once. Loop thread only.
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct request;
+
+struct fields {
+    struct request *r;
+    const json_t *object;
+    bool failed;
+    int status;
+    const char *code;  // OpenAI's code string; NULL: null
+    err e;             // param and text
+};
+
+// What is done with a known field.
+enum field_use {
+    FIELD_HONOURED,  // read by the handler
+    FIELD_ACCEPTED,  // has no influence on the answer: read by nobody
+    FIELD_REFUSED,   // not built: an error, unless the value asks for nothing
+};
+
+// Values of a refused field that ask for nothing. null always does.
+enum field_neutral {
+    NEUTRAL_NULL,   // only null
+    NEUTRAL_EMPTY,  // an empty string, array or object
+    NEUTRAL_FALSE,
+    NEUTRAL_TRUE,
+    NEUTRAL_ZERO,
+    NEUTRAL_ONE,
+    NEUTRAL_NO_CALL,  // "none" and "auto": without tools both mean that nothing is called
+    NEUTRAL_TEXT,     // {"type": "text"} and ["text"]
+};
+
+struct field {
+    const char *name;
+    enum field_use use;
+    enum field_neutral neutral;
+};
+
+void api_fields_init(struct fields *f, struct request *r);
+
+// Refused fields fail by name. Unknown fields are listed in the answer's header x-ignored-fields; with strict_fields
+// they fail. `more` is a second table (the extensions shared by several endpoints) and may be NULL.
+void api_fields_check(struct fields *f, const struct field *table, size_t n, const struct field *more, size_t nmore);
+
+// Records a failure with status 400 unless there is one already. The text must suit a client that looks for words in it
+// (openai-api.md §1.6): what would mislead it is cut.
+void api_fields_fail(struct fields *f, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void api_fields_fail_status(struct fields *f, int status, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+// Sends the recorded failure.
+void api_fields_reply(struct fields *f);
+// Cuts what clients would take for another error than it is ("429", "rate limit") out of a message.
+void api_fields_clean(char *text);
+
+// The field's value; NULL when it is absent or null.
+const json_t *api_fields_get(const struct fields *f, const char *name);
+bool api_fields_missing(struct fields *f, const char *name);  // true and a failure when it is absent or null
+
+// Each writes *ret_value and returns true only when the field is there and right.
+bool api_fields_int(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret_value);
+bool api_fields_number(struct fields *f, const char *name, double min, double max, double *ret_value);
+bool api_fields_bool(struct fields *f, const char *name, bool *ret_value);
+bool api_fields_string(struct fields *f, const char *name, const char **ret_value);
+bool api_fields_array(struct fields *f, const char *name, const json_t **ret_value);
+bool api_fields_object(struct fields *f, const char *name, const json_t **ret_value);
+
+// The same for a value inside the request, whose path is given for the error.
+bool api_fields_as_int(struct fields *f, const json_t *v, const char *path, int64_t min, int64_t max,
+                       int64_t *ret_value);
+bool api_fields_as_number(struct fields *f, const json_t *v, const char *path, double min, double max,
+                          double *ret_value);
+bool api_fields_as_string(struct fields *f, const json_t *v, const char *path, const char **ret_value);
+void api_fields_empty(struct fields *f, const char *path);  // an array that needs an element
+void api_fields_wrong_type(struct fields *f, const json_t *v, const char *path, const char *expected);

@@ -1,0 +1,656 @@
+// generate.c - sampling fields, task submission and the event sink of chat and text completion. See generate.h for who
+// runs what on which thread.
+#include "server/api/generate.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "server/api/jsonout.h"
+#include "server/api/models.h"
+#include "server/request.h"
+#include "server/server.h"
+
+enum {
+    MAX_STOPS = 4,
+    MAX_STOP_BYTES = 4096,
+    MAX_BIAS = 4096,
+    MAX_TEXT = 256 << 20,  // of one answer; far beyond any context
+    MAX_HELD = 64 << 10,   // then a stream opens although some prompts still wait for admission
+    MAX_TIMEOUT_S = 7 * 86400,
+};
+
+struct part {
+    struct generation *g;
+    int first;  // index of its choice 0 in the answer
+};
+
+const struct field api_generate_fields[] = {
+    {"model", FIELD_HONOURED, 0},
+    {"temperature", FIELD_HONOURED, 0},
+    {"top_p", FIELD_HONOURED, 0},
+    {"top_k", FIELD_HONOURED, 0},
+    {"min_p", FIELD_HONOURED, 0},
+    {"presence_penalty", FIELD_HONOURED, 0},
+    {"frequency_penalty", FIELD_HONOURED, 0},
+    {"repetition_penalty", FIELD_HONOURED, 0},
+    {"repeat_penalty", FIELD_HONOURED, 0},
+    {"logit_bias", FIELD_HONOURED, 0},
+    {"logprobs", FIELD_HONOURED, 0},
+    {"max_tokens", FIELD_HONOURED, 0},
+    {"min_tokens", FIELD_HONOURED, 0},
+    {"n", FIELD_HONOURED, 0},
+    {"seed", FIELD_HONOURED, 0},
+    {"stop", FIELD_HONOURED, 0},
+    {"ignore_eos", FIELD_HONOURED, 0},
+    {"stream", FIELD_HONOURED, 0},
+    {"stream_options", FIELD_HONOURED, 0},
+    {"timeout", FIELD_HONOURED, 0},
+    {"cache_salt", FIELD_HONOURED, 0},
+    {"service_tier", FIELD_HONOURED, 0},
+
+    {"user", FIELD_ACCEPTED, 0},
+    {"safety_identifier", FIELD_ACCEPTED, 0},
+    {"metadata", FIELD_ACCEPTED, 0},
+    {"store", FIELD_ACCEPTED, 0},
+    {"prompt_cache_key", FIELD_ACCEPTED, 0},
+    {"prompt_cache_retention", FIELD_ACCEPTED, 0},
+    {"prompt_cache_options", FIELD_ACCEPTED, 0},
+    {"cache_prompt", FIELD_ACCEPTED, 0},
+
+    // Extensions of other servers that would change the answer.
+    {"structured_outputs", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"guided_json", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"guided_regex", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"guided_choice", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"guided_grammar", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"grammar", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"json_schema", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"typical_p", FIELD_REFUSED, NEUTRAL_ONE},
+    {"tfs_z", FIELD_REFUSED, NEUTRAL_ONE},
+    {"top_a", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"mirostat", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"mirostat_mode", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"dynatemp_range", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"dry_multiplier", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"xtc_probability", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"use_beam_search", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"bad_words", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"stop_token_ids", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"include_stop_str_in_output", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"skip_special_tokens", FIELD_REFUSED, NEUTRAL_TRUE},
+    {"truncate_prompt_tokens", FIELD_REFUSED, NEUTRAL_NULL},
+    {"prompt_logprobs", FIELD_REFUSED, NEUTRAL_NULL},
+    {"lora", FIELD_REFUSED, NEUTRAL_EMPTY},
+};
+const size_t api_generate_nfields = sizeof api_generate_fields / sizeof *api_generate_fields;
+
+// ---- making one
+
+static void release(void *object)
+{
+    struct generation *g = object;
+    for (int i = 0; i < g->ntasks; i++)
+        if (g->tasks[i])
+            task_free(g->tasks[i]);
+    for (int i = 0; g->choices && i < g->ntasks * g->settings.n; i++) {
+        buf_done(&g->choices[i].text);
+        for (int k = 0; k < API_CHOICE_LISTS; k++)
+            buf_done(&g->choices[i].lists[k]);
+    }
+    free(g->tasks);
+    buf_done(&g->held);
+    buf_done(&g->out);
+    pthread_mutex_destroy(&g->lock);
+}
+
+struct generation *api_generate_new(struct request *r, const struct api_format *format)
+{
+    struct generation *g = arena_alloc(&r->arena, sizeof *g);
+    g->r = r;
+    g->engine = server_engine(r->server);
+    g->format = format;
+    g->model = arena_alloc(&r->arena, sizeof *g->model);
+    pthread_mutex_init(&g->lock, NULL);
+    buf_init(&g->held, 2 * MAX_HELD + MAX_TEXT);
+    buf_init(&g->out, MAX_TEXT);
+    struct task *defaults = task_new(TASK_GENERATE);
+    g->settings = defaults->generate;
+    task_free(defaults);
+    g->settings.n = 1;
+    g->settings.max_tokens = -1;
+    g->settings.logprobs = -1;
+    arena_defer(&r->arena, release, g);
+    return g;
+}
+
+static void read_float(struct fields *f, const char *name, double min, double max, float *ret_value)
+{
+    double d;
+    if (api_fields_number(f, name, min, max, &d))
+        *ret_value = (float)d;
+}
+
+static void read_small(struct fields *f, const char *name, int min, int max, int *ret_value)
+{
+    int64_t i;
+    if (api_fields_int(f, name, min, max, &i))
+        *ret_value = (int)i;
+}
+
+static void read_sampling(struct generation *g, struct fields *f)
+{
+    struct sampling *s = &g->settings.sampling;
+    int64_t seed;
+    read_float(f, "temperature", 0, 2, &s->temperature);
+    read_float(f, "top_p", 0, 1, &s->top_p);
+    read_float(f, "min_p", 0, 1, &s->min_p);
+    read_float(f, "presence_penalty", -2, 2, &s->presence_penalty);
+    read_float(f, "frequency_penalty", -2, 2, &s->frequency_penalty);
+    read_float(f, "repeat_penalty", 0.01, 100, &s->repetition_penalty);
+    read_float(f, "repetition_penalty", 0.01, 100, &s->repetition_penalty);
+    read_small(f, "top_k", -1, INT_MAX, &s->top_k);
+    s->top_k = s->top_k < 0 ? 0 : s->top_k;
+    if (api_fields_int(f, "seed", INT64_MIN, INT64_MAX, &seed))
+        s->seed = (uint64_t)seed;
+}
+
+static bool token_of(const char *key, int vocab, int32_t *ret_id)
+{
+    char *end;
+    long id = *key >= '0' && *key <= '9' ? strtol(key, &end, 10) : -1;
+    if (id < 0 || *end || id >= vocab)
+        return false;
+    *ret_id = (int32_t)id;
+    return true;
+}
+
+static void read_bias(struct generation *g, struct fields *f)
+{
+    const json_t *map;
+    if (!api_fields_object(f, "logit_bias", &map) || !json_object_size(map))
+        return;
+    if (json_object_size(map) > MAX_BIAS) {
+        api_fields_fail(f, "object_above_max_length", "logit_bias",
+                        "Invalid 'logit_bias': too many entries. Expected at most %d.", MAX_BIAS);
+        return;
+    }
+    size_t n = 0;
+    struct logit_bias *list = arena_alloc(&g->r->arena, json_object_size(map) * sizeof *list);
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)map, key, v) {
+        double bias = 0;
+        char path[96];
+        snprintf(path, sizeof path, "logit_bias.%.40s", key);
+        if (!token_of(key, g->model->vocab, &list[n].id))
+            api_fields_fail(f, "invalid_value", "logit_bias",
+                            "Invalid key in 'logit_bias': '%.40s'. Expected the id of a token of this model, 0 to %d.",
+                            key, g->model->vocab - 1);
+        else if (api_fields_as_number(f, v, path, -100, 100, &bias))
+            list[n++].bias = (float)bias;
+    }
+    g->settings.sampling.bias = list;
+    g->settings.sampling.nbias = n;
+}
+
+static void read_stop(struct generation *g, struct fields *f)
+{
+    const json_t *v = api_fields_get(f, "stop");
+    if (!v)
+        return;
+    size_t n = json_is_array(v) ? json_array_size(v) : 1, used = 0;
+    if (n > MAX_STOPS) {
+        api_fields_fail(f, "array_above_max_length", "stop",
+                        "Invalid 'stop': array too long. Expected an array with maximum length %d, but got an array "
+                        "with length %zu instead.", MAX_STOPS, n);
+        return;
+    }
+    const char **list = arena_alloc(&g->r->arena, MAX_STOPS * sizeof *list);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_string(one))
+            api_fields_wrong_type(f, one, "stop", "a string or an array of strings");
+        else if (json_string_length(one) > MAX_STOP_BYTES)
+            api_fields_fail(f, "string_above_max_length", "stop",
+                            "Invalid 'stop': string too long. Expected at most %d bytes.", MAX_STOP_BYTES);
+        else if (*json_string_value(one))  // an empty one would end everything at once
+            list[used++] = json_string_value(one);
+    }
+    g->settings.stop = list;
+    g->settings.nstop = used;
+}
+
+static void read_stream(struct generation *g, struct fields *f)
+{
+    const json_t *options;
+    api_fields_bool(f, "stream", &g->stream);
+    if (!g->stream || !api_fields_object(f, "stream_options", &options))
+        return;
+    const json_t *v = json_object_get(options, "include_usage");
+    if (v && !json_is_boolean(v) && !json_is_null(v))
+        api_fields_wrong_type(f, v, "stream_options.include_usage", "a boolean");
+    g->include_usage = json_is_true(v);
+}
+
+static void read_service(struct generation *g, struct fields *f)
+{
+    struct request *r = g->r;
+    double timeout_s;
+    const char *salt = NULL;
+    if (api_fields_number(f, "timeout", 0.001, MAX_TIMEOUT_S, &timeout_s))
+        g->deadline_ns = r->received_ns + (int64_t)(timeout_s * 1e9);
+    api_fields_string(f, "cache_salt", &salt);
+    // Callers with different keys must not learn from each other's timing.
+    if (salt || *r->key_id)
+        g->cache_salt = arena_printf(&r->arena, "%s:%s", r->key_id, salt ? salt : "");
+    g->service_tier = api_fields_get(f, "service_tier") != NULL;
+}
+
+void api_generate_read(struct generation *g, struct fields *f, unsigned can)
+{
+    if (!api_models_find(f, can, g->model))
+        return;
+    read_sampling(g, f);
+    if (g->model->state == MODEL_READY)
+        read_bias(g, f);
+    read_stop(g, f);
+    read_small(f, "n", 1, API_MAX_CHOICES, &g->settings.n);
+    read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);
+    api_fields_bool(f, "ignore_eos", &g->settings.ignore_eos);
+    read_stream(g, f);
+    read_service(g, f);
+}
+
+bool api_generate_limit(struct generation *g, struct fields *f, const char *name, int min)
+{
+    if (!api_fields_get(f, name))
+        return false;
+    read_small(f, name, min, INT_MAX, &g->settings.max_tokens);
+    if (!f->failed && g->settings.min_tokens > g->settings.max_tokens)
+        api_fields_fail(f, "invalid_value", "min_tokens", "Invalid 'min_tokens': it is greater than '%s'.", name);
+    return true;
+}
+
+// ---- tasks
+
+// A task shares nothing with its request: it is freed on another thread, maybe after the request.
+static void copy_settings(const struct generation *g, struct task *t)
+{
+    t->generate = g->settings;
+    struct sampling *s = &t->generate.sampling;
+    if (s->nbias) {
+        struct logit_bias *bias = arena_alloc(&t->arena, s->nbias * sizeof *bias);
+        memcpy(bias, s->bias, s->nbias * sizeof *bias);
+        s->bias = bias;
+    }
+    if (g->settings.nstop) {
+        const char **stop = arena_alloc(&t->arena, g->settings.nstop * sizeof *stop);
+        for (size_t i = 0; i < g->settings.nstop; i++)
+            stop[i] = arena_strdup(&t->arena, g->settings.stop[i]);
+        t->generate.stop = stop;
+    }
+}
+
+struct task *api_generate_add(struct generation *g)
+{
+    if (g->ntasks == g->cap) {
+        g->cap = g->cap ? g->cap * 2 : 1;
+        g->tasks = mem_resize(g->tasks, (size_t)g->cap * sizeof *g->tasks);
+    }
+    struct task *t = task_new(TASK_GENERATE);
+    copy_settings(g, t);
+    t->model = arena_strdup(&t->arena, g->model->name);
+    t->deadline_ns = g->deadline_ns;
+    t->cache_salt = g->cache_salt ? arena_strdup(&t->arena, g->cache_salt) : NULL;
+    g->tasks[g->ntasks++] = t;
+    return t;
+}
+
+// ---- JSON
+
+const char *api_generate_finish_name(const struct choice *c)
+{
+    return !c->finished ? NULL : c->finish == FINISH_LENGTH ? "length" : "stop";
+}
+
+// Changes when the model does, so that equal fingerprints and seeds mean equal answers.
+static uint64_t fingerprint(const struct model_info *m)
+{
+    uint64_t h = rng_mix(m->weight_bytes) ^ rng_mix((uint64_t)m->context + 1);
+    for (const char *s = m->name; *s; s++)
+        h = rng_mix(h ^ (unsigned char)*s);
+    for (const char *s = m->format; *s; s++)
+        h = rng_mix(h ^ (unsigned char)*s);
+    return h;
+}
+
+static void make_head(struct generation *g)
+{
+    struct buf b;
+    buf_init(&b, 4096);
+    const struct api_format *format = g->format;
+    buf_printf(&b, "{\"id\":\"%s%016llx%08x\",\"object\":\"%s\",\"created\":%lld,\"model\":", format->id_prefix,
+               (unsigned long long)rng_os(), (unsigned)rng_os(), g->stream ? format->chunk_object : format->object,
+               (long long)clock_unix_s());
+    api_jsonout_text(&b, g->model->name);
+    buf_printf(&b, ",\"system_fingerprint\":\"fp_%012llx\"%s,\"choices\":[",
+               (unsigned long long)(fingerprint(g->model) >> 16),
+               g->service_tier ? ",\"service_tier\":\"default\"" : "");
+    g->head = arena_strndup(&g->r->arena, b.data, b.len);
+    buf_done(&b);
+}
+
+static void add_usage(const struct usage *u, struct buf *out)
+{
+    buf_printf(out,
+               "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
+               "\"prompt_tokens_details\":{\"cached_tokens\":%d,\"audio_tokens\":0},"
+               "\"completion_tokens_details\":{\"reasoning_tokens\":0,\"audio_tokens\":0,"
+               "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}",
+               u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens, u->cached_tokens);
+}
+
+static void send(struct generation *g, const char *data, size_t len)
+{
+    if (!g->dead && !sse_send(g->sse, data, len))
+        g->dead = true;  // on_gone cancels the tasks
+}
+
+static void open_stream(struct generation *g);
+
+static void send_chunk(struct generation *g, int index, enum api_part part, const char *text, size_t len)
+{
+    struct buf *out = &g->out;
+    if (g->dead)
+        return;
+    buf_clear(out);
+    buf_add_str(out, g->head);
+    g->format->choice(g, index, part, text, len, out);
+    buf_add_str(out, g->include_usage ? "],\"usage\":null}" : "]}");
+    for (int k = 0; k < API_CHOICE_LISTS; k++)
+        buf_clear(&g->choices[index].lists[k]);
+    if (g->sse) {
+        send(g, out->data, out->len);
+        return;
+    }
+    buf_add(&g->held, out->data, out->len);
+    buf_add_char(&g->held, '\n');
+    if (g->held.len > MAX_HELD)
+        open_stream(g);
+}
+
+static void send_held(struct generation *g)
+{
+    for (char *line = g->held.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        send(g, line, (size_t)(end - line));
+    }
+    buf_done(&g->held);
+}
+
+static void open_stream(struct generation *g)
+{
+    g->sse = reply_sse(g->r);
+    for (int i = 0; g->format->opens && i < g->ntasks * g->settings.n; i++)
+        send_chunk(g, i, PART_OPENING, "", 0);
+    send_held(g);
+}
+
+// ---- events; under g->lock
+
+static void on_text(struct generation *g, int index, const struct event *ev)
+{
+    struct choice *c = &g->choices[index];
+    if (ev->ntokens && g->settings.logprobs >= 0)
+        g->format->logprobs(c, ev);
+    if (!g->stream)
+        buf_add(&c->text, ev->text, ev->len);
+    else if (ev->len || ev->ntokens)
+        send_chunk(g, index, PART_PIECE, ev->text ? ev->text : "", ev->len);
+}
+
+static void on_finish(struct generation *g, int index, enum finish finish)
+{
+    struct choice *c = &g->choices[index];
+    c->finished = true;
+    c->finish = finish;
+    if (g->stream)
+        send_chunk(g, index, PART_LAST, "", 0);
+}
+
+static void record_error(struct generation *g, const err *e)
+{
+    if (!g->error.code)
+        g->error = *e;
+}
+
+static void on_end(struct generation *g, const struct event *ev)
+{
+    g->usage.prompt_tokens += ev->usage.prompt_tokens;
+    g->usage.cached_tokens += ev->usage.cached_tokens;
+    g->usage.completion_tokens += ev->usage.completion_tokens;
+    if (ev->error.code)
+        record_error(g, &ev->error);
+}
+
+static void handle(struct part *p, const struct event *ev)
+{
+    struct generation *g = p->g;
+    if (ev->kind == EVENT_END)
+        on_end(g, ev);
+    else if (g->error.code)
+        return;  // the answer is that error, whatever the other tasks still say
+    else if (ev->kind == EVENT_START && ++g->started == g->ntasks && g->stream && !g->sse)
+        open_stream(g);
+    else if (ev->kind == EVENT_TEXT)
+        on_text(g, p->first + ev->choice, ev);
+    else if (ev->kind == EVENT_FINISH)
+        on_finish(g, p->first + ev->choice, ev->finish);
+}
+
+// ---- the end
+
+// An engine's error as this endpoint words it.
+static void word_error(const struct generation *g, err *e)
+{
+    if (e->code == ERR_CONTEXT) {
+        if (!strstr(e->text, "maximum context length is"))
+            err_wrap(e, "This model's maximum context length is %d tokens", g->model->context);
+        snprintf(e->param, sizeof e->param, "%s", g->format->context_param);
+    }
+    api_fields_clean(e->text);
+}
+
+static void answer_error(struct generation *g)
+{
+    err e = g->error;
+    word_error(g, &e);
+    if (!g->sse) {
+        reply_error(g->r, &e);
+        return;
+    }
+    request_problem(g->r, &e);
+    if (!g->dead)
+        sse_send_json(g->sse, reply_error_json(&e));
+    sse_end(g->sse, false);
+}
+
+static void answer_stream(struct generation *g)
+{
+    if (g->include_usage) {
+        buf_clear(&g->out);
+        buf_add_str(&g->out, g->head);
+        buf_add_str(&g->out, "],\"usage\":");
+        add_usage(&g->usage, &g->out);
+        buf_add_char(&g->out, '}');
+        send(g, g->out.data, g->out.len);
+    }
+    sse_end(g->sse, true);
+}
+
+static void answer_whole(struct generation *g)
+{
+    struct buf *out = &g->out;
+    buf_clear(out);
+    buf_add_str(out, g->head);
+    for (int i = 0; i < g->ntasks * g->settings.n; i++) {
+        if (i)
+            buf_add_char(out, ',');
+        const struct buf *text = &g->choices[i].text;
+        g->format->choice(g, i, PART_WHOLE, text->data ? text->data : "", text->len, out);
+    }
+    buf_add_str(out, "],\"usage\":");
+    add_usage(&g->usage, out);
+    buf_add_char(out, '}');
+    if (out->over) {
+        err e;
+        err_set(&e, ERR_INTERNAL, "the answer is larger than %d MB", MAX_TEXT >> 20);
+        reply_error(g->r, &e);
+        return;
+    }
+    reply_text(g->r, 200, "application/json", out->data, out->len);
+}
+
+static bool over(const struct choice *c)
+{
+    bool any = c->text.over;
+    for (int k = 0; k < API_CHOICE_LISTS; k++)
+        any |= c->lists[k].over;
+    return any;
+}
+
+// What the engine's contract excludes, or a limit of ours: never an answer that looks complete.
+static void check_complete(struct generation *g)
+{
+    for (int i = 0; i < g->ntasks * g->settings.n && !g->error.code; i++) {
+        if (!g->choices[i].finished)
+            err_set(&g->error, ERR_INTERNAL, "choice %d ended without a finish reason", i);
+        else if (over(&g->choices[i]))
+            err_set(&g->error, ERR_INTERNAL, "the answer is larger than %d MB", MAX_TEXT >> 20);
+    }
+}
+
+static void answer(struct generation *g)
+{
+    check_complete(g);
+    if (g->error.code)
+        answer_error(g);
+    else if (g->stream)
+        answer_stream(g);
+    else
+        answer_whole(g);
+}
+
+static void cancel_all(struct generation *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int n = g->submitted;
+    pthread_mutex_unlock(&g->lock);
+    for (int i = 0; i < n; i++)
+        engine_cancel(g->engine, g->tickets[i]);
+}
+
+// Gives back n of g->pending; whoever gives the last one answers, and g is gone. Nothing may touch g afterwards.
+static void give_back(struct generation *g, int n)
+{
+    pthread_mutex_lock(&g->lock);
+    g->pending -= n;
+    bool last = g->pending == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (last)
+        answer(g);
+}
+
+static void on_event(struct task *t, const struct event *ev)
+{
+    struct part *p = t->ud;
+    struct generation *g = p->g;
+    pthread_mutex_lock(&g->lock);
+    handle(p, ev);
+    pthread_mutex_unlock(&g->lock);
+    if (ev->kind != EVENT_END)
+        return;
+    if (ev->error.code && g->ntasks > 1)
+        cancel_all(g);
+    give_back(g, 1);
+}
+
+static void on_gone(struct request *r)
+{
+    cancel_all(r->ud);
+}
+
+// ---- start
+
+// Hands one task to the engine. False when the request has failed, by this task or an earlier one.
+static bool submit(struct generation *g, int i)
+{
+    struct task *t = g->tasks[i];
+    struct ticket ticket;
+    err e = {0};
+    g->tasks[i] = NULL;
+    err_code code = engine_submit(g->engine, t, &ticket, &e);
+    if (code)
+        task_free(t);
+    pthread_mutex_lock(&g->lock);
+    if (code)
+        record_error(g, &e);
+    else
+        g->tickets[g->submitted++] = ticket;
+    bool go_on = !g->error.code;
+    pthread_mutex_unlock(&g->lock);
+    return go_on;
+}
+
+// Where the first token of a text completion starts: behind its prompt, unless that is part of the text. How long a
+// prompt of ids is as text is not known here; its offsets count from the completion.
+static size_t first_offset(const struct generation *g, const struct prompt *p)
+{
+    size_t n = 0;
+    for (size_t i = 0; p->text && !g->settings.echo && i < p->text_len; i++)
+        n += (p->text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static void make_choices(struct generation *g)
+{
+    struct arena *a = &g->r->arena;
+    int n = g->settings.n;
+    g->parts = arena_alloc(a, (size_t)g->ntasks * sizeof *g->parts);
+    g->tickets = arena_alloc(a, (size_t)g->ntasks * sizeof *g->tickets);
+    g->choices = arena_alloc(a, (size_t)g->ntasks * (size_t)n * sizeof *g->choices);
+    for (int i = 0; i < g->ntasks * n; i++) {
+        buf_init(&g->choices[i].text, MAX_TEXT);
+        for (int k = 0; k < API_CHOICE_LISTS; k++)
+            buf_init(&g->choices[i].lists[k], MAX_TEXT);
+    }
+    for (int i = 0; i < g->ntasks; i++) {
+        size_t offset = first_offset(g, &g->tasks[i]->generate.prompt);
+        for (int k = 0; k < n; k++)
+            g->choices[i * n + k].characters = offset;
+        g->parts[i] = (struct part){g, i * n};
+        g->tasks[i]->on_event = on_event;
+        g->tasks[i]->ud = &g->parts[i];
+    }
+}
+
+void api_generate_start(struct generation *g)
+{
+    make_head(g);
+    make_choices(g);
+    g->r->ud = g;
+    g->r->on_gone = on_gone;
+    g->pending = g->ntasks + 1;
+    int i = 0;
+    while (i < g->ntasks && submit(g, i))
+        i++;
+    if (i < g->ntasks)
+        cancel_all(g);
+    give_back(g, g->ntasks - g->submitted + 1);  // only this thread writes g->submitted
+}

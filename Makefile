@@ -9,7 +9,7 @@ JOBS := -j$(shell nproc)
 MODEL ?= bundled
 LISTEN ?= 127.0.0.1:8080
 
-PKGS := libuv libmicrohttpd jansson libpcre2-8 libutf8proc
+PKGS := libuv libmicrohttpd jansson libpcre2-8 libutf8proc sndfile libmpg123 vorbisfile soxr libpng libjpeg libwebp zlib
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 # One meaning of a*b+c everywhere: fused only where fmaf says so (the exactness rule).
 STD := -std=c11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno
@@ -18,17 +18,16 @@ LIBS = $(PKG_LIBS) -linih -lm -ldl -pthread
 
 ARCH := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 # Files compiled for one instruction set, and only on its architecture.
-ISA_x86_64 := kernels/cpu/avx2.c kernels/cpu/avx2_attn.c kernels/cpu/avx2_float.c kernels/cpu/avx2_mat.c kernels/cpu/avx512.c
+ISA_x86_64 := $(wildcard kernels/cpu/avx*.c)
 ISA_aarch64 := kernels/cpu/neon.c
 # gcc would otherwise turn the kernels' independent sums into one chain; clang does not, and has no such option.
 AVX2 := -mavx2 -mfma -mf16c $(if $(findstring clang,$(CC)),,-fno-tree-reassoc)
 # clang needs many minutes for these with checks of undefined behaviour in them.
 SLOW := $(if $(findstring clang,$(CC)),-fno-sanitize=undefined)
-FLAGS_kernels/cpu/avx2.c := $(AVX2)
-FLAGS_kernels/cpu/avx2_attn.c := $(AVX2)
-FLAGS_kernels/cpu/avx2_float.c := $(AVX2)
-FLAGS_kernels/cpu/avx2_mat.c := $(AVX2) $(SLOW)
-FLAGS_kernels/cpu/avx512.c := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni $(SLOW)
+AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+ISA_FLAGS = $(if $(filter kernels/cpu/avx2%,$<),$(AVX2)) $(if $(filter kernels/cpu/avx512%,$<),$(AVX512)) $(FLAGS_$<)
+FLAGS_kernels/cpu/avx2_mat.c := $(SLOW)
+FLAGS_kernels/cpu/avx512.c := $(SLOW)
 
 FOLDERS := base kernels gpu codecs config engine server
 SRC := $(filter-out $(ISA_x86_64) $(ISA_aarch64),$(shell find $(FOLDERS) -name '*.c')) $(wildcard $(ISA_$(ARCH)))
@@ -72,7 +71,7 @@ $(LIB): $(filter-out $(B)/obj/server/main.o,$(OBJ))
 
 $(B)/obj/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(FLAGS_$<) -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS) -c -o $@ $<
 
 # Everything is rebuilt when the compiler or its flags change.
 $(B)/flags: FORCE
@@ -140,6 +139,7 @@ install: all
 	install -Dm644 server/demo/oxinfer-tiny.gguf $(DESTDIR)$(PREFIX)/share/oxinferd/oxinfer-tiny.gguf
 	install -Dm644 config/oxinferd.conf $(DESTDIR)$(PREFIX)/share/doc/oxinferd/oxinferd.conf
 	install -Dm644 README.md $(DESTDIR)$(PREFIX)/share/doc/oxinferd/README.md
+	install -Dm644 server/EXAMPLES.md $(DESTDIR)$(PREFIX)/share/doc/oxinferd/server/EXAMPLES.md
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/|$(PREFIX)/|' systemd/oxinferd.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/oxinferd.service
 

@@ -53,3 +53,19 @@ err_code err_wrap(err *e, const char *fmt, ...)
     trim_tail(e->text);
     return e->code;
 }
+
+void err_hide_path(err *e, const char *path, const char *instead)
+{
+    size_t n = path ? strlen(path) : 0;
+    char *at = e->text;
+    if (n < 2 || !strchr(path, '/'))
+        return;
+    while ((at = strstr(at, path))) {
+        char rest[sizeof e->text];
+        strcpy(rest, at + n);
+        size_t room = sizeof e->text - (size_t)(at - e->text);
+        snprintf(at, room, "%s%s", instead, rest);
+        at += strnlen(instead, room - 1);
+    }
+    trim_tail(e->text);
+}

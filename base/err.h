@@ -57,3 +57,7 @@ void err_fill(err *e, err_code code, const char *param, const char *fmt, ...) __
 
 // Puts "context: " in front of the text of a filled error; returns its code.
 err_code err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+// Puts `instead` in the place of a path wherever the text names it. For texts that leave the machine. A path without '/'
+// stays: it tells nothing, and might be a word of the text. NULL: nothing.
+void err_hide_path(err *e, const char *path, const char *instead);

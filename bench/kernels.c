@@ -1,7 +1,7 @@
 // kernels.c - micro-benchmark of the matrix kernels and attention: JSON lines with GB/s and GOP/s, and the share of the
 // ceilings that were measured in the same run.
 //
-//     build/bench/kernels [--threads N] [--isa NAME] [--type Q4_1] [--quick]
+//     build/bench/kernels [--threads N] [--isa NAME] [--type Q4_1|attn|mha] [--quick]
 //
 // Weights are rotated over copies that exceed the caches. The figure is the lower quartile of times.
 #include <getopt.h>
@@ -190,6 +190,72 @@ static void bench_attn(int head_dim, int group, int depth, int rows, enum kv_typ
     free(scratch);
 }
 
+// One lane, all heads, a unit of rows at a time as engine/blocks/mha.c cuts them.
+static void bench_mha(int rows, int keys, int heads, int head_dim)
+{
+    int width = heads * head_dim, unit = 192;
+    float *q = mem_try_pages(sizeof(float) * (size_t)(rows * width)), *k = mem_try_pages(sizeof(float) * (size_t)(keys * width));
+    float *v = mem_try_pages(sizeof(float) * (size_t)(keys * width)), *out = mem_try_pages(sizeof(float) * (size_t)(rows * width));
+    float *scratch = mem_new(sizeof(float) * attn_mha_floats(unit, head_dim));
+    if (!q || !k || !v || !out)
+        exit(1);
+    for (int i = 0; i < rows * width; i++)
+        q[i] = (float)(i % 17 - 8) / 8;
+    for (int i = 0; i < keys * width; i++)
+        k[i] = v[i] = (float)(i % 23 - 11) / 8;
+    double best = 1e9, flop = 4.0 * rows * keys * width;
+    for (int i = 0; i < 20 && (i < 3 || flop < 4e9); i++) {
+        double t = now();
+        for (int h = 0; h < heads; h++) {
+            for (int r = 0; r < rows; r += unit) {
+                struct mha_args a = {
+                    .q = q + r * width + h * head_dim, .k = k + h * head_dim, .v = v + h * head_dim,
+                    .out = out + r * width + h * head_dim, .ldq = width, .ldk = width, .ldv = width, .ldo = width,
+                    .rows = rows - r < unit ? rows - r : unit, .keys = keys, .head_dim = head_dim, .scale = 0.1f,
+                    .scratch = scratch,
+                };
+                ops->mha(&a);
+            }
+        }
+        t = now() - t;
+        best = t < best ? t : best;
+    }
+    printf("{\"bench\": \"mha\", \"rows\": %d, \"keys\": %d, \"heads\": %d, \"head_dim\": %d, \"isa\": \"%s\", \"us\": %.1f, "
+           "\"gflop_s\": %.1f, \"fma_share\": %.2f}\n", rows, keys, heads, head_dim, ops->isa, best * 1e6, flop / best * 1e-9,
+           flop / best * 1e-9 * team_size(team) / peak.fma_gflop_s);
+    mem_free_pages(q, sizeof(float) * (size_t)(rows * width));
+    mem_free_pages(k, sizeof(float) * (size_t)(keys * width));
+    mem_free_pages(v, sizeof(float) * (size_t)(keys * width));
+    mem_free_pages(out, sizeof(float) * (size_t)(rows * width));
+    free(scratch);
+}
+
+static void bench_elements(void)
+{
+    static const char *const names[] = {"gelu erf", "gelu tanh", "gelu quick", "silu", "layernorm"};
+    enum { N = 1536, REPS = 2000 };
+    static float x[N], y[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i % 97 - 48) / 12;
+    for (int kind = 0; kind < 5; kind++) {
+        double best = 1e9;
+        for (int i = 0; i < 10; i++) {
+            double t = now();
+            for (int r = 0; r < REPS; r++) {
+                if (kind < 3)
+                    ops->gelu(y, x, N, (enum gelu)kind);
+                else if (kind == 3)
+                    ops->silu(y, x, N);
+                else
+                    ops->layernorm(y, x, x, x, N, 1e-5f);
+            }
+            t = now() - t;
+            best = t < best ? t : best;
+        }
+        printf("{\"bench\": \"%s\", \"isa\": \"%s\", \"ns_per_element\": %.3f}\n", names[kind], ops->isa, best / REPS / N * 1e9);
+    }
+}
+
 static void barriers(struct lane *lane, void *arg)
 {
     for (int i = 0; i < *(int *)arg; i++)
@@ -250,6 +316,14 @@ int main(int argc, char **argv)
         bench_attn(128, 1, 2048, rows, KV_F16);
         bench_attn(128, 4, 2048, rows, KV_F16);
         bench_attn(128, 8, 2048, rows, KV_Q8);
+    }
+    if (!only || !strcmp(only, "mha")) {
+        static const int shapes[][4] = {{4096, 4096, 8, 40}, {1024, 1024, 8, 80}, {256, 256, 8, 160}, {4096, 77, 8, 40},
+                                        {1024, 77, 8, 80}, {1500, 1500, 8, 64}, {4096, 4096, 1, 512}, {256, 256, 12, 32},
+                                        {64, 64, 12, 32}, {16, 16, 12, 32}, {1, 1500, 8, 64}, {5, 1500, 8, 64}};
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            bench_mha(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+        bench_elements();
     }
     team_close(team);
     return 0;

@@ -40,8 +40,44 @@ struct attn_args {
     float *scratch;        // attn_scratch_floats() floats, private to the lane
 };
 
+// Tokens of one sequence through GDN_COLS columns of one head's state S [k, v] of a gated delta rule. Per token:
+//     d = beta (v - decay S^T k);  S = decay S + k d^T;  o = S^T q
+// Chains: S^T k is fma(S[i], k[i], acc) with i ascending; S[i] = fma(k[i], d, decay S[i]), o = fma(S[i], q[i], acc).
+// Every column is a computation of its own, so any split of columns and of tokens gives the same bits.
+enum { GDN_COLS = 32 };
+struct gdn_args {
+    float *state;          // [k_dim, GDN_COLS]; columns past `cols` are zero and stay zero
+    int rows, k_dim, cols;
+    const float *q, *k;    // [rows, k_dim], row stride ldqk
+    const float *v;        // [rows, cols], row stride ldv
+    const float *decay, *beta;  // one a row, row stride ldg
+    float *out;            // [rows, cols], row stride ldo
+    int ldqk, ldv, ldg, ldo;
+};
+
+// Attention of some rows over one head's keys and values, both plain rows (encoders, cross-attention, denoisers).
+// Row i sees keys 0 .. keys-1, or with causal 0 .. min(pos0 + i, keys - 1), at least one. Pieces of MHA_PIECE keys are
+// walked from key 0 with online softmax: a score is the fma chain of (q * scale) and key over d ascending from +0, an
+// output element the fma chain of weights and values over the keys of a piece, continued from piece to piece after
+// one multiplication by the change of maximum. So a row's bits depend on its query, keys and values alone.
+enum { MHA_PIECE = 128 };
+
+struct mha_args {
+    const float *q, *k, *v;  // row 0 of this head
+    float *out;              // not q, k or v
+    int ldq, ldk, ldv, ldo;  // floats between rows
+    int rows, keys, head_dim;
+    bool causal;
+    int pos0;
+    float scale;
+    float *scratch;          // attn_mha_floats(rows, head_dim), private to the lane
+};
+
 // Which elements RoPE pairs: (i, i + n/2) as in Hugging Face checkpoints, or (2i, 2i+1).
 enum rope_pairs { ROPE_HALF, ROPE_ADJACENT };
+
+// erf: x/2 (1 + erf(x / sqrt 2)). tanh: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). quick: x / (1 + exp(-1.702 x)).
+enum gelu { GELU_ERF, GELU_TANH, GELU_QUICK };
 
 struct cpu_ops {
     const char *isa;
@@ -52,6 +88,12 @@ struct cpu_ops {
     void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     void (*add)(float *y, const float *x, int n);                           // y += x
     void (*silu_mul)(float *y, const float *gate, const float *up, int n);  // silu(gate) * up
+    void (*silu)(float *y, const float *x, int n);                          // x / (1 + exp(-x)); y may be x
+    void (*gelu)(float *y, const float *x, int n, enum gelu kind);          // y may be x
+    void (*sigmoid_mul)(float *y, const float *gate, int n);                // y = y / (1 + exp(-gate))
+    // One output of a causal depthwise convolution, then SiLU: silu(sum over j of w[j] x[j]), a chain with j ascending.
+    void (*conv_silu)(float *y, const float *const *x, const float *const *w, int taps, int n);
+    void (*gdn)(const struct gdn_args *a);
     // Rotates the first n elements of x; cos and sin have n/2 entries.
     void (*rope)(float *x, const float *cos, const float *sin, int n, enum rope_pairs pairs);
     float (*max)(const float *x, int n);
@@ -59,8 +101,15 @@ struct cpu_ops {
     double (*sum_exp)(const float *x, int n, float max);  // sum of exp(x - max) in f64: 8 sums of k mod 8, a tree
     void (*kv_store)(void *dst, const float *src, int n, enum kv_type kv);  // one key or value row
     void (*attn)(const struct attn_args *a);
+    void (*mha)(const struct mha_args *a);
+    // Audio decoders; kernels/cpu/wave.h has the formulas.
+    void (*snake)(float *y, int ldy, const float *x, int ldx, const float *alpha, const float *inv, int rows, int n);
+    void (*depthwise)(float *y, int ldy, const float *x, int ldx, const float *w, int ldw, const float *b, int dilation,
+                      int rows, int n);
     // Matrix slots used by mat.c: see kernels/cpu/mat_ops.h.
     const struct mat_ops *mat;
+    // Convolution slots used by conv.c: see kernels/cpu/conv_ops.h.
+    const struct conv_ops *conv;
 };
 
 // isa: "auto" or NULL takes the best this machine runs; a name it cannot run is ERR_UNSUPPORTED.
@@ -70,6 +119,7 @@ size_t kv_row_bytes(enum kv_type kv, int head_dim);  // bytes of one key or valu
 bool kv_type_from_name(const char *name, enum kv_type *ret_type);
 const char *kv_type_name(enum kv_type kv);
 int attn_scratch_floats(int group, int head_dim);
+size_t attn_mha_floats(int rows, int head_dim);
 
 // What `oxinferd devices` prints.
 struct cpu_info {

@@ -71,6 +71,7 @@ struct acts {
     int n, max, cols;   // n: tokens set; the owner writes it before lanes call acts_set
     const float *x;     // the f32 rows as given (MAT_F32, and float weights)
     int ldx;
+    bool adapter;       // linears add their low-rank pairs (engine/blocks/linear.h); mat_mul does not look at it
     int8_t *q;          // MAT_INT8: the kernels' tile packing
     int16_t *wide;      // q as int16, where the instruction set multiplies int8 weights so
     float *d;           // scale of each block

@@ -28,3 +28,28 @@ struct attn_scratch attn_lay_out(float *scratch, int group, int head_dim)
     s.scale = s.sum + n;
     return s;
 }
+
+static size_t mha_states(int rows)
+{
+    return ((size_t)rows + 15) & ~(size_t)15;
+}
+
+size_t attn_mha_floats(int rows, int head_dim)
+{
+    size_t pad = (size_t)attn_mha_pad(head_dim), n = mha_states(rows);
+    return 2 * MHA_PIECE * pad + 2 * n * pad + MHA_BLOCK * MHA_PIECE + 2 * n + 16;
+}
+
+struct mha_scratch attn_mha_lay_out(float *scratch, int rows, int head_dim)
+{
+    size_t pad = (size_t)attn_mha_pad(head_dim), n = mha_states(rows);
+    struct mha_scratch s;
+    s.k = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
+    s.v = s.k + MHA_PIECE * pad;
+    s.q = s.v + MHA_PIECE * pad;
+    s.acc = s.q + n * pad;
+    s.p = s.acc + n * pad;
+    s.max = s.p + MHA_BLOCK * MHA_PIECE;
+    s.sum = s.max + n;
+    return s;
+}

@@ -23,3 +23,22 @@ struct attn_scratch {
 };
 
 struct attn_scratch attn_lay_out(float *scratch, int group, int head_dim);
+
+// ---- mha
+enum { MHA_BLOCK = 48 };  // query rows whose scores are held at a time
+
+struct mha_scratch {
+    float *k;    // one piece of keys, [MHA_PIECE / 16][head_dim][16]
+    float *v;    // one piece of values, [pad / 16][MHA_PIECE][16]
+    float *q;    // queries times scale, [rows][pad]
+    float *acc;  // [rows][pad]
+    float *p;    // scores, then weights, [MHA_BLOCK][MHA_PIECE]
+    float *max, *sum;  // [rows]
+};
+
+static inline int attn_mha_pad(int head_dim)
+{
+    return (head_dim + 15) & ~15;
+}
+
+struct mha_scratch attn_mha_lay_out(float *scratch, int rows, int head_dim);

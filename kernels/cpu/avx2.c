@@ -7,25 +7,9 @@
 #include <string.h>
 
 #include "kernels/cpu/avx2.h"
+#include "kernels/cpu/ref.h"
 #include "kernels/cpu/x86_exp.h"
-
-static inline __m256i tail_mask(int left)  // the first `left` of 8 lanes
-{
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
-static inline __m256 load_tail(const float *x, int left)
-{
-    return left >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, tail_mask(left));
-}
-
-static inline void store_tail(float *y, int left, __m256 v)
-{
-    if (left >= 8)
-        _mm256_storeu_ps(y, v);
-    else
-        _mm256_maskstore_ps(y, tail_mask(left), v);
-}
+#include "kernels/cpu/x86_tail.h"
 
 void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps, float add)
 {
@@ -78,6 +62,57 @@ void avx2_silu_mul(float *y, const float *gate, const float *up, int n)
         __m256 g = load_tail(gate + i, n - i);
         __m256 v = _mm256_div_ps(g, _mm256_add_ps(one, exp8(_mm256_xor_ps(g, sign))));
         store_tail(y + i, n - i, _mm256_mul_ps(v, load_tail(up + i, n - i)));
+    }
+}
+
+// x / (1 + exp(t))
+static inline __m256 over_exp(__m256 x, __m256 t)
+{
+    return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1), exp8(t)));
+}
+
+void avx2_silu(float *y, const float *x, int n)
+{
+    for (int i = 0; i < n; i += 8) {
+        __m256 v = load_tail(x + i, n - i);
+        store_tail(y + i, n - i, over_exp(v, _mm256_xor_ps(v, _mm256_set1_ps(-0.0f))));
+    }
+}
+
+static inline __m256 gelu_erf(__m256 x)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 a = _mm256_mul_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(0.70710678f));
+    __m256 r = _mm256_set1_ps(-2.36511532e-5f);
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(2.43797374e-4f));
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(-8.17703665e-4f));
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(-8.96338664e-4f));
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(1.99079961e-2f));
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(-0.103073403f));
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(-0.636563361f));
+    r = _mm256_fmadd_ps(r, a, _mm256_set1_ps(-1.12838292f));
+    __m256 h = _mm256_mul_ps(exp8(_mm256_mul_ps(a, r)), _mm256_mul_ps(_mm256_set1_ps(0.5f), x));
+    h = _mm256_andnot_ps(_mm256_cmp_ps(a, _mm256_set1_ps(4), _CMP_GT_OQ), h);
+    return _mm256_blendv_ps(h, _mm256_sub_ps(x, h), _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+
+static inline __m256 gelu_tanh(__m256 x)
+{
+    __m256 cube = _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(0.044715f), x), x), x);
+    return over_exp(x, _mm256_mul_ps(_mm256_set1_ps(-1.5957691216f), _mm256_add_ps(x, cube)));
+}
+
+void avx2_gelu(float *y, const float *x, int n, enum gelu kind)
+{
+    for (int i = 0; i < n; i += 8) {
+        __m256 v = load_tail(x + i, n - i);
+        if (kind == GELU_ERF)
+            v = gelu_erf(v);
+        else if (kind == GELU_TANH)
+            v = gelu_tanh(v);
+        else
+            v = over_exp(v, _mm256_mul_ps(_mm256_set1_ps(-1.702f), v));
+        store_tail(y + i, n - i, v);
     }
 }
 
@@ -230,11 +265,20 @@ const struct cpu_ops avx2_ops = {
     .layernorm = avx2_layernorm,
     .add = avx2_add,
     .silu_mul = avx2_silu_mul,
+    .silu = avx2_silu,
+    .gelu = avx2_gelu,
+    .sigmoid_mul = avx2_gdn_sigmoid_mul,
+    .conv_silu = avx2_gdn_conv_silu,
+    .gdn = avx2_gdn,
     .rope = avx2_rope,
     .max = avx2_max,
     .argmax = avx2_argmax,
     .sum_exp = avx2_sum_exp,
     .kv_store = avx2_kv_store,
     .attn = avx2_attn,
+    .mha = avx2_mha,
+    .snake = avx2_wave_snake,
+    .depthwise = avx2_wave_depthwise,
     .mat = &avx2_mat_ops,
+    .conv = &avx2_conv_ops,
 };

@@ -11,6 +11,8 @@ void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps, fl
 void avx2_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps);
 void avx2_add(float *y, const float *x, int n);
 void avx2_silu_mul(float *y, const float *gate, const float *up, int n);
+void avx2_silu(float *y, const float *x, int n);
+void avx2_gelu(float *y, const float *x, int n, enum gelu kind);
 void avx2_rope(float *x, const float *cos, const float *sin, int n, enum rope_pairs pairs);
 float avx2_max(const float *x, int n);
 int avx2_argmax(const float *x, int n);
@@ -18,6 +20,14 @@ double avx2_sum_exp(const float *x, int n, float max);
 void avx2_kv_store(void *dst, const float *src, int n, enum kv_type kv);
 
 void avx2_attn(const struct attn_args *a);
+void avx2_mha(const struct mha_args *a);
+
+void avx2_gdn_sigmoid_mul(float *y, const float *gate, int n);
+void avx2_gdn_conv_silu(float *y, const float *const *x, const float *const *w, int taps, int n);
+void avx2_gdn(const struct gdn_args *a);
+void avx2_wave_snake(float *y, int ldy, const float *x, int ldx, const float *alpha, const float *inv, int rows, int n);
+void avx2_wave_depthwise(float *y, int ldy, const float *x, int ldx, const float *w, int ldw, const float *b, int dilation,
+                         int rows, int n);
 
 void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
                    int32_t *pairs);
@@ -31,5 +41,6 @@ double avx2_mat_peak_fma(long rounds);
 uint64_t avx2_mat_peak_read(const uint8_t *p, size_t bytes);
 
 extern const struct mat_ops avx2_mat_ops;
+extern const struct conv_ops avx2_conv_ops;
 
 extern const struct cpu_ops avx2_ops, avx512_ops;

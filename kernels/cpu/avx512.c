@@ -6,6 +6,7 @@
 // take 8 rows in 256-bit registers (one stream of weights, sums in registers); more take 16 rows, whose codes of a block
 // fill 8 registers.
 #include "kernels/cpu/avx2.h"
+#include "kernels/cpu/ref.h"
 #include "kernels/cpu/x86_blocks.h"
 
 // What is subtracted from an unsigned code.
@@ -308,11 +309,20 @@ const struct cpu_ops avx512_ops = {
     .layernorm = avx2_layernorm,
     .add = avx2_add,
     .silu_mul = avx2_silu_mul,
+    .silu = avx2_silu,
+    .gelu = avx2_gelu,
+    .sigmoid_mul = avx2_gdn_sigmoid_mul,
+    .conv_silu = avx2_gdn_conv_silu,
+    .gdn = avx2_gdn,
     .rope = avx2_rope,
     .max = avx2_max,
     .argmax = avx2_argmax,
     .sum_exp = avx2_sum_exp,
     .kv_store = avx2_kv_store,
     .attn = avx2_attn,
+    .mha = avx2_mha,
+    .snake = avx2_wave_snake,
+    .depthwise = avx2_wave_depthwise,
     .mat = &mat_ops,
+    .conv = &avx2_conv_ops,
 };

@@ -6,6 +6,7 @@
 
 extern const struct cpu_ops ref_ops;
 extern const struct mat_ops ref_mat_ops;
+extern const struct conv_ops ref_conv_ops;
 
 // exp(x) within 1e-7 relative, the same bits on every instruction set: 0 below -86.98, infinite above 88.722839.
 float ref_exp(float x);

@@ -192,6 +192,32 @@ static void queues(void **state)
     queue_free(q);
 }
 
+static void hidden_paths(void **state)
+{
+    (void)state;
+    err e;
+    err_set(&e, ERR_CORRUPT, "/srv/m/vocab.txt is not UTF-8; expected '/srv/m' to be");
+    err_hide_path(&e, "/srv/m", "tiny");
+    assert_string_equal(e.text, "tiny/vocab.txt is not UTF-8; expected 'tiny' to be");
+    err_hide_path(&e, "UTF", "x");  // no path
+    err_hide_path(&e, NULL, "x");
+    assert_string_equal(e.text, "tiny/vocab.txt is not UTF-8; expected 'tiny' to be");
+    // A name longer than the path: the text is cut, at a character border.
+    err_set(&e, ERR_CORRUPT, "%0100d/a/%0300d/a/\xc3\xa9", 1, 2);
+    char name[200];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    err_hide_path(&e, "/a/", name);
+    assert_int_equal(strlen(e.text), sizeof e.text - 1);
+    assert_null(strstr(e.text, "/a/"));
+    for (int i = 0; i < 8; i++) {  // a name that holds the path ends all the same
+        err_set(&e, ERR_CORRUPT, "%0500d/a/\xc3\xa9%.*s", 1, i, "zzzzzzzz");
+        err_hide_path(&e, "/a/", "/a/b\xc3\xa9");
+        assert_true(strlen(e.text) < sizeof e.text);
+        assert_int_equal(utf8_complete(e.text, strlen(e.text)), strlen(e.text));
+    }
+}
+
 static void sizes_and_files(void **state)
 {
     (void)state;
@@ -225,6 +251,7 @@ int main(void)
         cmocka_unit_test(utf8_every_code_point), cmocka_unit_test(utf8_bad_bytes), cmocka_unit_test(errors),
         cmocka_unit_test(arenas),                cmocka_unit_test(buffers),        cmocka_unit_test(maps),
         cmocka_unit_test(queues),                cmocka_unit_test(sizes_and_files),
+        cmocka_unit_test(hidden_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

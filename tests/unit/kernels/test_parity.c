@@ -73,7 +73,7 @@ static void fill(float *x, int n, bool special)
 static void check_vectors(int n, bool special)
 {
     enum { MAX = 600 };
-    static float x[MAX], w[MAX], b[MAX], y[2][MAX];
+    static float x[MAX + 1], w[MAX + 1], b[MAX + 1], y[2][MAX + 1];
     assert_true(n <= MAX);
     fill(x, n, special);
     fill(w, n, false);
@@ -92,6 +92,23 @@ static void check_vectors(int n, bool special)
         r->silu_mul(y[0], x, b, n);
         o->silu_mul(y[1], x, b, n);
         check_same(y[0], y[1], n, "silu_mul", o->isa);
+        memcpy(y[0], x, sizeof x);
+        memcpy(y[1], x, sizeof x);
+        r->sigmoid_mul(y[0], b, n);
+        o->sigmoid_mul(y[1], b, n);
+        check_same(y[0], y[1], n, "sigmoid_mul", o->isa);
+        const float *xs[] = {x, b, x + 1, b + 1}, *ws[] = {w, x, w, b};
+        r->conv_silu(y[0], xs, ws, 1 + n % 4, n);
+        o->conv_silu(y[1], xs, ws, 1 + n % 4, n);
+        check_same(y[0], y[1], n, "conv_silu", o->isa);
+        r->silu(y[0], x, n);
+        o->silu(y[1], x, n);
+        check_same(y[0], y[1], n, "silu", o->isa);
+        for (int kind = 0; kind < 3; kind++) {
+            r->gelu(y[0], x, n, (enum gelu)kind);
+            o->gelu(y[1], x, n, (enum gelu)kind);
+            check_same(y[0], y[1], n, kind == GELU_ERF ? "gelu erf" : kind == GELU_TANH ? "gelu tanh" : "gelu quick", o->isa);
+        }
         r->add(y[0], x, n);
         o->add(y[1], x, n);
         check_same(y[0], y[1], n, "add", o->isa);
@@ -130,6 +147,72 @@ static void test_vectors(void **state)
     }
 }
 
+// Columns and rows taken together or one after the other, on every instruction set: the same state and outputs.
+static void check_gdn(int k_dim, int cols)
+{
+    enum { ROWS = 5, MAX = 130, LD = 150 };
+    static float q[ROWS * LD], k[ROWS * LD], v[ROWS * LD], g[ROWS * 2], state[3][MAX * GDN_COLS], out[3][ROWS * LD];
+    fill(q, ROWS * LD, false);
+    fill(k, ROWS * LD, false);
+    fill(v, ROWS * LD, false);
+    for (int i = 0; i < ROWS * LD; i++)
+        k[i] *= 0.02f;
+    for (int i = 0; i < 2 * ROWS; i++)
+        g[i] = 0.5f + 0.5f * uniform();
+    memset(state, 0, sizeof state);
+    for (int i = 0; i < k_dim; i++)
+        for (int c = 0; c < cols; c++)
+            state[0][i * GDN_COLS + c] = state[1][i * GDN_COLS + c] = state[2][i * GDN_COLS + c] = uniform();
+    for (int i = 0; i < nisas; i++) {
+        float *o = out[i ? 1 : 0], *s = state[i ? 1 : 0];
+        if (i > 1)
+            memcpy(s, state[2], sizeof state[2]);
+        else if (i == 1)
+            memcpy(out[1], out[0], sizeof out[0]);
+        struct gdn_args a = {s, ROWS, k_dim, cols, q, k, v, g, g + 1, o, LD, LD, 2, LD};
+        isas[i]->gdn(&a);
+        check_same(out[0], o, ROWS * LD, "gdn", isas[i]->isa);
+        check_same(state[0], s, MAX * GDN_COLS, "gdn state", isas[i]->isa);
+        memcpy(state[1], state[2], sizeof state[2]);
+        for (int row = 0; row < ROWS; row++) {
+            a = (struct gdn_args){state[1], 1, k_dim, cols, q + row * LD, k + row * LD, v + row * LD, g + 2 * row,
+                                  g + 2 * row + 1, out[2] + row * LD, LD, LD, 2, LD};
+            isas[i]->gdn(&a);
+            check_same(out[0] + row * LD, out[2] + row * LD, cols, "gdn by rows", isas[i]->isa);
+        }
+        check_same(state[0], state[1], MAX * GDN_COLS, "gdn state by rows", isas[i]->isa);
+        memcpy(state[1], state[2], sizeof state[2]);
+    }
+}
+
+// The definition against f64, written the way the paper has it (Yang et al. 2024, arXiv 2412.06464, equation 10).
+static void test_gdn(void **state)
+{
+    (void)state;
+    static const int cols[] = {1, 7, 8, 12, 16, 20, 24, 31, 32};
+    for (size_t i = 0; i < sizeof cols / sizeof *cols; i++) {
+        check_gdn(128, cols[i]);
+        check_gdn(5, cols[i]);
+    }
+    enum { K = 6 };
+    float s[K * GDN_COLS] = {0}, q[K], k[K], v = 0.7f, decay = 0.9f, beta = 0.3f, out;
+    double want[K], read = 0, o = 0;
+    fill(q, K, false);
+    fill(k, K, false);
+    for (int i = 0; i < K; i++)
+        want[i] = (double)(s[i * GDN_COLS] = uniform());
+    struct gdn_args a = {s, 1, K, 1, q, k, &v, &decay, &beta, &out, K, 1, 1, 1};
+    isas[0]->gdn(&a);
+    for (int i = 0; i < K; i++)
+        read += (double)decay * want[i] * (double)k[i];
+    for (int i = 0; i < K; i++) {
+        want[i] = (double)decay * want[i] + (double)beta * ((double)v - read) * (double)k[i];
+        o += want[i] * (double)q[i];
+        assert_true(fabs(want[i] - (double)s[i * GDN_COLS]) < 1e-5);  // observed 2.3e-6
+    }
+    assert_true(fabs(o - (double)out) < 1e-4);  // of 104; observed 1.2e-5
+}
+
 // Ties go to the first; a NaN never wins.
 static void test_argmax(void **state)
 {
@@ -163,6 +246,32 @@ static void test_exp(void **state)
     assert_true(worst < 1.2e-7);  // observed 7.9e-8
     assert_true(ref_exp(0) == 1 && ref_exp(-100) == 0 && ref_exp(-INFINITY) == 0);
     assert_true(isinf(ref_exp(89)) && isinf(ref_exp(INFINITY)) && isnan(ref_exp(NAN)));
+}
+
+static void test_activations(void **state)
+{
+    (void)state;
+    double worst[4] = {0};
+    for (float x = -20; x < 20; x += 0.000317f) {
+        double d = (double)x, u = sqrt(2 / M_PI) * (d + 0.044715 * d * d * d);
+        double want[4] = {d / 2 * erfc(-d / sqrt(2)), d / 2 * (1 + tanh(u)), d / (1 + exp(-1.702 * d)), d / (1 + exp(-d))};
+        for (int k = 0; k < 4; k++) {
+            float y;
+            if (k < 3)
+                isas[0]->gelu(&y, &x, 1, (enum gelu)k);
+            else
+                isas[0]->silu(&y, &x, 1);
+            worst[k] = fmax(worst[k], fabs((double)y - want[k]) / fmax(1, fabs(want[k])));
+        }
+    }
+    assert_true(worst[0] < 2e-7);  // observed 8.0e-8
+    assert_true(worst[1] < 5e-7);  // observed 1.2e-7
+    assert_true(worst[2] < 5e-7);  // observed 1.3e-7
+    assert_true(worst[3] < 3e-7);  // observed 1.2e-7
+    static const float ends[] = {-1e30f, 1e30f, -INFINITY, INFINITY};
+    float y[4];
+    isas[0]->gelu(y, ends, 4, GELU_ERF);
+    assert_true(y[0] == 0 && y[1] == 1e30f && y[2] == 0 && y[3] == INFINITY);
 }
 
 // ---- matrices
@@ -539,12 +648,120 @@ static void test_attention(void **state)
     check_attn(&(struct attn_case){.head_dim = 256, .group = 40, .keys = 40, .page_tokens = 64, .kv = KV_F16});
 }
 
+// ---- attention of plain rows
+
+struct mha_case {
+    int rows, keys, head_dim, pos0;
+    bool causal;
+};
+
+enum { MHA_GAP = 5 };  // floats between a row's end and the next row: they are NaN
+
+static int mha_end(const struct mha_case *c, int row)
+{
+    return c->causal && c->pos0 + row + 1 < c->keys ? c->pos0 + row + 1 : c->keys;
+}
+
+static void check_mha_close(const struct mha_case *c, const float *q, const float *k, const float *v, const float *out)
+{
+    int ld = c->head_dim + MHA_GAP;
+    for (int r = 0; r < c->rows; r += 1 + c->rows / 7) {
+        double sum = 0, acc[512] = {0};
+        for (int j = 0; j < mha_end(c, r); j++) {
+            double s = 0;
+            for (int d = 0; d < c->head_dim; d++)
+                s += (double)q[r * ld + d] * (double)k[j * ld + d];
+            double p = exp(s * 0.2);
+            sum += p;
+            for (int d = 0; d < c->head_dim; d++)
+                acc[d] += p * (double)v[j * ld + d];
+        }
+        for (int d = 0; d < c->head_dim; d++)
+            assert_true(fabs((double)out[r * ld + d] - acc[d] / sum) < 2e-5);  // observed 1.8e-6
+    }
+}
+
+static float *mha_rows(int n, int head_dim, float scale)
+{
+    int ld = head_dim + MHA_GAP;
+    float *x = malloc((size_t)(n * ld) * 4);
+    for (int i = 0; i < n * ld; i++)
+        x[i] = i % ld < head_dim ? uniform() * scale : NAN;
+    return x;
+}
+
+// Rows in parts of `part`: what stands in one call does not matter.
+static void run_mha(const struct cpu_ops *ops, const struct mha_case *c, int part, const float *q, const float *k,
+                    const float *v, float *out)
+{
+    int ld = c->head_dim + MHA_GAP;
+    float *scratch = malloc(attn_mha_floats(part, c->head_dim) * 4);
+    memset(scratch, 0xff, attn_mha_floats(part, c->head_dim) * 4);
+    for (int r = 0; r < c->rows; r += part) {
+        struct mha_args a = {.q = q + r * ld, .k = k, .v = v, .out = out + r * ld, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = ld,
+                             .rows = c->rows - r < part ? c->rows - r : part, .keys = c->keys, .head_dim = c->head_dim,
+                             .causal = c->causal, .pos0 = c->pos0 + r, .scale = 0.2f, .scratch = scratch};
+        ops->mha(&a);
+    }
+    free(scratch);
+}
+
+static void check_mha(const struct mha_case *c, bool special)
+{
+    int ld = c->head_dim + MHA_GAP, n = c->rows * ld;
+    float *q = mha_rows(c->rows, c->head_dim, 2), *k = mha_rows(c->keys, c->head_dim, 2);
+    float *v = mha_rows(c->keys, c->head_dim, 1), *want = mha_rows(c->rows, c->head_dim, 0);
+    float *got = malloc((size_t)n * 4);
+    if (special) {
+        k[c->keys / 2 * ld] = INFINITY;
+        v[(c->keys - 1) * ld + c->head_dim - 1] = NAN;
+    }
+    run_mha(isas[0], c, c->rows, q, k, v, want);
+    if (!special)
+        check_mha_close(c, q, k, v, want);
+    static const int parts[] = {1, 2, 3, 4, 5, 9, 13, 48, 61, 400};
+    for (int i = 1; i < nisas; i++) {
+        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
+            if (parts[j] < 4 && c->rows > 100)
+                continue;
+            memset(got, 0xff, (size_t)n * 4);  // what is not an output stays NaN, as in want
+            run_mha(isas[i], c, parts[j], q, k, v, got);
+            check_same(want, got, n, "mha", isas[i]->isa);
+        }
+    }
+    free(q);
+    free(k);
+    free(v);
+    free(want);
+    free(got);
+}
+
+static void test_mha(void **state)
+{
+    (void)state;
+    static const int dims[] = {1, 7, 8, 13, 24, 32, 40, 64, 72, 80, 160};
+    static const int keys[] = {1, 7, 8, 15, 77, 128, 129, 300};
+    for (int d = 0; d < 11; d++) {
+        for (int k = 0; k < 8; k++) {
+            check_mha(&(struct mha_case){.rows = 23, .keys = keys[k], .head_dim = dims[d]}, false);
+            check_mha(&(struct mha_case){.rows = keys[k], .keys = keys[k], .head_dim = dims[d], .causal = true}, false);
+        }
+        check_mha(&(struct mha_case){.rows = 31, .keys = 200, .head_dim = dims[d], .causal = true, .pos0 = 110}, false);
+        check_mha(&(struct mha_case){.rows = 1, .keys = 500, .head_dim = dims[d]}, false);
+        check_mha(&(struct mha_case){.rows = 14, .keys = 140, .head_dim = dims[d]}, true);
+        check_mha(&(struct mha_case){.rows = 140, .keys = 140, .head_dim = dims[d], .causal = true}, true);
+    }
+    check_mha(&(struct mha_case){.rows = 50, .keys = 260, .head_dim = 512}, false);
+    check_mha(&(struct mha_case){.rows = 3, .keys = 1500, .head_dim = 64}, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),     cmocka_unit_test(test_argmax),      cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_gdn),     cmocka_unit_test(test_argmax),      cmocka_unit_test(test_exp),
         cmocka_unit_test(test_int8),        cmocka_unit_test(test_float_types), cmocka_unit_test(test_dequantised),
         cmocka_unit_test(test_plan_refuses), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_mha),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/queue.h"
+#include "engine/decide/decide.h"
 #include "engine/family/family.h"
 #include "engine/model.h"
 #include "engine/sched/prep.h"
@@ -24,7 +25,7 @@ enum { DEFAULT_WAITING = 256, DEFAULT_RUNNING = 16, MAX_RUNNING = 1024, PREP_THR
 
 struct entry {
     struct model_info info;
-    char *path, *chat_template;
+    char *path, *chat_template, *vocoder, *decision;
     struct model_options options;
     struct model *model;       // before loading: opened by the caller, or NULL
     struct sched_model *served;
@@ -72,7 +73,11 @@ static void fill_info(struct engine *en, struct entry *n)
     i->vocab = m->vocab;
     i->context = sched_model_context(n->served);
     i->kv_bytes_per_token = sched_model_token_bytes(n->served);
-    i->can = CAN_COMPLETE | (m->chat && m->tokenizer ? CAN_CHAT : 0);
+    i->can = model_can(m);
+    if (m->family->describe)
+        m->family->describe(m, i);
+    if (m->decider)
+        decide_describe(m->decider, i);
     i->loaded_unix_s = clock_unix_s();
     en->kv_left -= sched_model_kv_bytes(n->served);
 }
@@ -84,6 +89,8 @@ static void load(struct engine *en, struct entry *n)
     err_code code = ERR_OK;
     if (!n->model)
         code = model_open(n->path, &n->options, en->ops, &n->model, &e);
+    if (!code)
+        code = model_ready(n->model, &e);
     if (!code)
         code = sched_model_open(en->sched, n->model, kv_share(en), &n->served, &e);
     pthread_mutex_lock(&en->lock);
@@ -163,6 +170,8 @@ static void entry_free(struct entry *n)
     model_close(n->model);
     free(n->path);
     free(n->chat_template);
+    free(n->vocoder);
+    free(n->decision);
     free(n);
 }
 
@@ -228,8 +237,13 @@ static err_code read_options(const struct model_config *c, struct entry *n, err 
     if (c->context < 0)
         return err_set_param(e, ERR_INVALID, "context", "context is %d, expected 0 or more", c->context);
     o->context = c->context;
+    o->max_image_pixels = c->max_image_pixels;
     n->chat_template = c->chat_template ? mem_strdup(c->chat_template) : NULL;
     o->chat_template = n->chat_template;
+    n->vocoder = c->vocoder ? mem_strdup(c->vocoder) : NULL;
+    o->vocoder = n->vocoder;
+    n->decision = c->decision ? mem_strdup(c->decision) : NULL;
+    o->decision = n->decision;
     return ERR_OK;
 }
 
@@ -313,6 +327,16 @@ err_code engine_wait_model(struct engine *en, const char *name, err *e)
 
 // ---- tasks
 
+// Why a model failed, for a client.
+static err_code loading_failed(const struct entry *n, err *e)
+{
+    const char *const paths[] = {n->path, n->vocoder, n->decision};
+    err why = n->info.error;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        err_hide_path(&why, paths[i], n->info.name);
+    return err_set_param(e, ERR_INTERNAL, "model", "model '%s' could not be loaded: %s", n->info.name, why.text);
+}
+
 // The entry if it is ready; it does not change any more.
 static err_code ready_entry(struct engine *en, const char *name, const struct entry **ret_entry, err *e)
 {
@@ -324,7 +348,7 @@ static err_code ready_entry(struct engine *en, const char *name, const struct en
     else if (n->info.state == MODEL_LOADING)
         code = err_set_param(e, ERR_LOADING, "model", "model '%s' is loading", name);
     else if (n->info.state == MODEL_FAILED)
-        code = err_set_param(e, ERR_INTERNAL, "model", "model '%s' could not be loaded: %s", name, n->info.error.text);
+        code = loading_failed(n, e);
     pthread_mutex_unlock(&en->lock);
     if (!code)
         *ret_entry = n;
@@ -379,6 +403,14 @@ static err_code check_generate(const struct engine *en, const struct model *m, c
 
 static err_code check_task(const struct engine *en, const struct model *m, const struct task *t, err *e)
 {
+    if (t->kind >= TASK_EMBED) {
+        const struct work_ops *w = model_work(m, t->kind);
+        if (!w)
+            return err_set_param(e, ERR_UNSUPPORTED, "model", "the model '%s' cannot do this", t->model);
+        return w->check ? w->check(m, t, e) : ERR_OK;
+    }
+    if (!m->family->gen && t->kind == TASK_GENERATE)
+        return err_set_param(e, ERR_UNSUPPORTED, "model", "the model '%s' generates no text", t->model);
     if (t->kind == TASK_GENERATE)
         return check_generate(en, m, &t->generate, e);
     const struct prompt *p = &t->tokenize.prompt;
@@ -402,8 +434,12 @@ err_code engine_submit(struct engine *en, struct task *t, struct ticket *ret_tic
         return err_set(e, ERR_DRAINING, "the server is shutting down");
     const struct entry *n;
     struct ticket ticket;
-    if (ready_entry(en, t->model, &n, e) || check_task(en, n->model, t, e) || slot_take(en->slots, &ticket, e))
+    if (ready_entry(en, t->model, &n, e))
         return e->code;
+    if (check_task(en, n->model, t, e) || slot_take(en->slots, &ticket, e)) {
+        model_hide_paths(n->model, t->model, e);
+        return e->code;
+    }
     struct session *s = session_new(t, ticket, en->slots);
     sched_session(n->served, s);
     *ret_ticket = ticket;  // before the first event can use it

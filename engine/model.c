@@ -3,9 +3,12 @@
 #include "engine/model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
+#include "engine/blocks/lora.h"
 #include "engine/blocks/packed.h"
+#include "engine/decide/decide.h"
 #include "engine/family/family.h"
 #include "engine/text/chat.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -14,10 +17,10 @@
 static err_code find_family(struct model *m, err *e)
 {
     const char *arch = weights_arch(m->weights);
-    m->family = family_find(arch);
+    m->family = family_find(arch, m->weights, &m->options);
     if (m->family)
         return ERR_OK;
-    char known[320];
+    char known[640];
     family_names(known, sizeof known);
     if (!arch[0])
         return err_set(e, ERR_CORRUPT, "%s: no architecture is named; known are %s", m->path, known);
@@ -40,7 +43,7 @@ static err_code limit_context(struct model *m, err *e)
 static err_code open_text(struct model *m, err *e)
 {
     const char *override = m->options.chat_template;
-    if (tokenizer_open(m->weights, &m->tokenizer, &m->tokenizer_error))
+    if (!m->tokenizer && tokenizer_open(m->weights, &m->tokenizer, &m->tokenizer_error))  // a family may have opened its own
         m->tokenizer = NULL;
     if (!chat_open(m->weights, override, &m->chat, &m->chat_error))
         return ERR_OK;
@@ -50,6 +53,38 @@ static err_code open_text(struct model *m, err *e)
     return override ? m->chat_error.code : ERR_OK;
 }
 
+// As with templates: what the configuration asks for must be right; a model without is served all the same.
+static err_code open_decider(struct model *m, err *e)
+{
+    if (!m->family->gen || m->family->speak || !decide_open(m, &m->decider, &m->decider_error))
+        return ERR_OK;
+    m->decider = NULL;
+    if (m->decider_error.code == ERR_NOT_FOUND)
+        return ERR_OK;
+    *e = m->decider_error;
+    return e->code;
+}
+
+// Before the family opens its linears, which take their pairs out of it.
+static err_code open_adapter(struct model *m, err *e)
+{
+    struct model_part *p;
+    if (!m->options.adapter)
+        return ERR_OK;
+    err_code code = model_add_part(m, "adapter", m->options.adapter, &p, e);
+    return code ? code : lora_open(p->weights, &m->adapter, e);
+}
+
+static err_code open_family(struct model *m, err *e)
+{
+    err_code code = open_adapter(m, e);
+    if (!code)
+        code = m->family->open(m, e);
+    if (!code && m->adapter)
+        code = lora_check(m->adapter, m->path, e);
+    return code;
+}
+
 err_code model_open(const char *path, const struct model_options *o, const struct cpu_ops *ops,
                     struct model **ret_model, err *e)
 {
@@ -57,16 +92,23 @@ err_code model_open(const char *path, const struct model_options *o, const struc
     m->path = mem_strdup(path);
     m->options = *o;
     m->options.chat_template = o->chat_template ? mem_strdup(o->chat_template) : NULL;
+    m->options.vocoder = o->vocoder ? mem_strdup(o->vocoder) : NULL;
+    m->options.decision = o->decision ? mem_strdup(o->decision) : NULL;
+    m->options.adapter = o->adapter ? mem_strdup(o->adapter) : NULL;
     m->ops = ops;
     err_code code = weights_open(path, &m->weights, e);
     if (!code)
         code = find_family(m, e);
+    if (!code && m->family->gen && !m->family->speak)
+        code = decide_find(m, e);
     if (!code)
-        code = m->family->open(m, e);
+        code = open_family(m, e);
     if (!code)
         code = limit_context(m, e);
     if (!code)
         code = open_text(m, e);
+    if (!code)
+        code = open_decider(m, e);
     if (code) {
         model_close(m);
         return code;
@@ -75,17 +117,90 @@ err_code model_open(const char *path, const struct model_options *o, const struc
     return ERR_OK;
 }
 
+err_code model_ready(const struct model *m, err *e)
+{
+    err_code why = m->tokenizer ? ERR_OK : m->tokenizer_error.code;
+    if (why && why != ERR_NOT_FOUND && why != ERR_UNSUPPORTED) {
+        *e = m->tokenizer_error;
+        return why;
+    }
+    return m->family->ready ? m->family->ready(m, e) : ERR_OK;
+}
+
+void model_hide_paths(const struct model *m, const char *name, err *e)
+{
+    const char *const paths[] = {m->path, m->options.vocoder, m->options.decision, m->options.adapter};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        err_hide_path(e, paths[i], name);
+}
+
 void model_close(struct model *m)
 {
     if (!m)
         return;
+    decide_close(m->decider);
     chat_close(m->chat);
     tokenizer_close(m->tokenizer);
     if (m->family)
         m->family->close(m);
     packed_free(m->packed);
+    lora_free(m->adapter);
     weights_close(m->weights);
+    for (int i = 0; i < m->nparts; i++) {
+        packed_free(m->parts[i].packed);
+        weights_close(m->parts[i].weights);
+    }
     free((char *)m->options.chat_template);
+    free((char *)m->options.vocoder);
+    free((char *)m->options.decision);
+    free((char *)m->options.adapter);
     free(m->path);
     free(m);
+}
+
+err_code model_add_part(struct model *m, const char *name, const char *path, struct model_part **ret_part, err *e)
+{
+    if (m->nparts == MODEL_PARTS)
+        return err_set(e, ERR_INTERNAL, "more than %d parts in a model", MODEL_PARTS);
+    struct model_part *p = &m->parts[m->nparts];
+    *p = (struct model_part){.name = name};
+    err_code code = weights_open(path, &p->weights, e);
+    if (code)
+        return code;
+    m->nparts++;
+    *ret_part = p;
+    return ERR_OK;
+}
+
+const struct work_ops *model_work(const struct model *m, enum task_kind kind)
+{
+    const struct family *f = m->family;
+    switch (kind) {
+    case TASK_EMBED:
+        return f->embed;
+    case TASK_TRANSCRIBE:
+        return f->transcribe;
+    case TASK_SPEAK:
+        return f->speak;
+    case TASK_IMAGE:
+        return f->image;
+    case TASK_DECIDE:
+        return m->decider ? decide_work(m->decider) : NULL;
+    default:
+        return NULL;
+    }
+}
+
+unsigned model_can(const struct model *m)
+{
+    const struct family *f = m->family;
+    unsigned can = 0;
+    if (f->gen && !f->speak)
+        can |= CAN_COMPLETE | (m->chat && m->tokenizer ? CAN_CHAT : 0);
+    can |= f->embed ? CAN_EMBED : 0;
+    can |= f->transcribe ? CAN_TRANSCRIBE : 0;
+    can |= f->speak ? CAN_SPEAK : 0;
+    can |= f->image ? CAN_IMAGE : 0;
+    can |= m->decider ? CAN_DECIDE : 0;
+    return can;
 }

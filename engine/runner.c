@@ -10,7 +10,8 @@
 
 err_code runner_options(const struct tools_model *t, struct model_options *ret_options, err *e)
 {
-    struct model_options o = {.math = MAT_INT8, .kv = KV_F16, .context = t->context, .load_threads = t->threads};
+    struct model_options o = {.math = MAT_INT8, .kv = KV_F16, .context = t->context, .load_threads = t->threads,
+                              .adapter = t->lora, .vocoder = t->vocoder};
     if (t->activations && !strcmp(t->activations, "f32"))
         o.math = MAT_F32;
     else if (t->activations && strcmp(t->activations, "int8") != 0)
@@ -59,6 +60,7 @@ err_code runner_open(const struct tools_model *t, int max_rows, int max_seqs, in
     if (!code && !r->model->family->gen)
         code = err_set(e, ERR_UNSUPPORTED, "%s: a model of family '%s' generates no text", t->path,
                        r->model->family->name);
+    r->adapter = !code && t->lora;  // a decision bundle's own adapter is for decisions
     if (!code)
         code = team_open(t->threads, pin, &r->team, e);
     if (!code)
@@ -117,21 +119,21 @@ static void place(struct runner *r, const struct piece *p, struct batch *b)
     b->rows += p->rows;
 }
 
-struct work {
+struct run {
     const struct model *m;
     const struct batch *b;
 };
 
 static void forward(struct lane *lane, void *arg)
 {
-    const struct work *w = arg;
+    const struct run *w = arg;
     w->m->family->gen->forward(w->m, w->b, lane);
 }
 
 err_code runner_step(struct runner *r, const struct piece *pieces, int n, err *e)
 {
     struct batch b = {.ids = r->ids, .pos = r->pos, .seqs = r->seqs, .out_rows = r->out_rows, .logits = r->logits,
-                      .scratch = r->scratch};
+                      .adapter = r->adapter, .scratch = r->scratch};
     if (n < 1 || n > r->max_seqs)
         return err_set(e, ERR_INVALID, "%d sequences in a step of at most %d", n, r->max_seqs);
     for (int i = 0; i < n; i++) {
@@ -142,7 +144,7 @@ err_code runner_step(struct runner *r, const struct piece *pieces, int n, err *e
     }
     if (b.nout > r->max_out)
         return err_set(e, ERR_INVALID, "%d rows of logits in a step of at most %d", b.nout, r->max_out);
-    team_run(r->team, forward, &(struct work){r->model, &b});
+    team_run(r->team, forward, &(struct run){r->model, &b});
     for (int i = 0; i < n; i++)
         kv_seq_commit(pieces[i].seq, pieces[i].rows);
     r->nout = b.nout;

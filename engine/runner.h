@@ -40,6 +40,7 @@ struct runner {
     struct team *team;
     struct kv_pool *pool;
     int max_rows, max_seqs;
+    bool adapter;    // steps use the adapter: on when one was asked for, and the owner may switch it
     int nout;        // of the last step
     float *logits;   // [max_out, vocab]
     int max_out;

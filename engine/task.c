@@ -3,22 +3,46 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "engine/engine.h"
+#include "engine/task.h"
+
+static const struct sampling plain = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+
+static void generate_defaults(struct generate *g)
+{
+    g->prompt.add_generation_prompt = true;
+    g->sampling = plain;
+    g->sampling.seed = rng_os();
+    g->max_tokens = -1;
+    g->n = 1;
+    g->logprobs = -1;
+}
 
 struct task *task_new(enum task_kind kind)
 {
     struct task *t = mem_new(sizeof *t);
     t->kind = kind;
-    if (kind != TASK_GENERATE) {
+    switch (kind) {
+    case TASK_GENERATE:
+        generate_defaults(&t->generate);
+        break;
+    case TASK_TRANSCRIBE:
+        t->transcribe.seed = rng_os();
+        break;
+    case TASK_SPEAK:
+        t->speak.sampling = (struct sampling){.temperature = 0.6f, .top_p = 0.8f, .repetition_penalty = 1.1f,
+                                              .seed = rng_os()};
+        break;
+    case TASK_IMAGE:
+        t->image.n = 1;
+        t->image.guidance = -1;
+        t->image.seed = rng_os();
+        break;
+    case TASK_EMBED:
+    case TASK_DECIDE:
+        break;
+    default:
         t->tokenize.prompt.add_generation_prompt = true;
-        return t;
     }
-    struct generate *g = &t->generate;
-    g->prompt.add_generation_prompt = true;
-    g->sampling = (struct sampling){.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = rng_os()};
-    g->max_tokens = -1;
-    g->n = 1;
-    g->logprobs = -1;
     return t;
 }
 

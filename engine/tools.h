@@ -14,7 +14,9 @@
 struct tools_model {
     const char *path;
     const char *activations, *kv, *isa;  // NULL: default
+    const char *lora;                    // folder of an adapter that is on for all rows; NULL: none
     int threads, context;
+    const char *vocoder;  // folder of a speech model's vocoder; NULL: its own snac/
 };
 
 // oxinferd logits: f32 little-endian [rows, vocab] to out; all: a row for every position, else the last one.
@@ -28,8 +30,50 @@ struct tools_bench {
 // oxinferd bench: one JSON line a figure to out (ARCHITECTURE §8).
 MUST_CHECK err_code tools_bench(const struct tools_model *m, const struct tools_bench *b, FILE *out, err *e);
 
+struct tools_snac {
+    const char *model, *codes, *noise, *isa;  // noise NULL: none
+    int threads, step;                        // latent rows of a step (0: the most); the bits do not depend on it
+};
+// oxinferd snac-check: the waveform of given codes, f32 little-endian, to out. codes: JSON, a list of lists, one a level; or
+// the same numbers level after level as NAME.u16 or NAME.i32, little-endian. noise: f32, one number for each row of
+// each noise layer's output, layer after layer.
+MUST_CHECK err_code tools_speech_snac(const struct tools_snac *t, FILE *out, err *e);
+
+struct tools_speak {
+    const char *text, *voice, *seed;  // NULL: the first voice, 0
+    bool greedy, noise;               // noise: as served, drawn from the seed; else none
+    int max_tokens;                   // of a span; 0: the model's
+};
+// oxinferd speak-check: two lines a span to tokens, "prompt: ids" and "tokens: ids"; the waveform (f32, the model's rate) to
+// sound, unless it is NULL.
+MUST_CHECK err_code tools_speech_speak(const struct tools_model *m, const struct tools_speak *s, FILE *tokens, FILE *sound,
+                                       err *e);
+
 // oxinferd show: family, sizes, tasks, tensors not used, template, memory needed.
 MUST_CHECK err_code tools_show(const struct tools_model *m, FILE *out, err *e);
 
 // oxinferd devices: CPU features, cores used and why, caches, measured ceilings, GPUs and what each will be used for.
 MUST_CHECK err_code tools_devices(FILE *out, err *e);
+
+// oxinferd mel: log-mel features of 16 kHz samples, f32 little-endian [mels, frames], at least one window.
+MUST_CHECK err_code tools_audio_mel(const struct tools_model *m, const float *samples, size_t n, FILE *out, err *e);
+
+struct tools_whisper {
+    const float *features;  // [mels, frames] of one window
+    size_t nfeatures;
+    const int32_t *ids;
+    size_t nids;
+    int reps;               // of the encoder, for its time
+};
+// oxinferd whisper-logits: the encoder's output [positions, hidden] to encoder (may be NULL), a row of logits for every
+// id to out. *ret_encoder_s: the fastest repetition.
+MUST_CHECK err_code tools_audio_logits(const struct tools_model *m, const struct tools_whisper *q, FILE *encoder, FILE *out,
+                                  double *ret_encoder_s, err *e);
+
+// oxinferd transcribe: one JSON line for the language, each segment, and the tokens used.
+struct transcribe;
+MUST_CHECK err_code tools_audio_transcribe(const struct tools_model *m, const struct transcribe *ask, FILE *out, err *e);
+
+// oxinferd image-check: makes the picture that the JSON file case_path describes (docs: engine/image/README.md) and writes
+// latents_out.bin and image.bin into the folder, which is made if need be.
+MUST_CHECK err_code tools_image_check(const struct tools_model *m, const char *case_path, const char *folder, err *e);

@@ -1,6 +1,8 @@
 // attn.c - splits a layer's attention over the lanes. All of it runs on lanes; nothing here allocates or waits.
 #include "engine/blocks/attn.h"
 
+#include <string.h>
+
 enum { ATTN_ROWS = 32 };  // rows of a prompt taken together
 
 static void turn(const struct attn *a, float *head, const float *norm, int row)
@@ -24,6 +26,11 @@ static void store(const struct attn *a, const struct batch_seq *s, int row, int 
     a->ops->kv_store(page + kv_v_offset(l, a->group, a->layer, head) + at, v, a->head_dim, l->type);
 }
 
+static const float *gated_head(const struct attn *a, int row, int h)
+{
+    return a->gated + (size_t)row * (size_t)a->ldgated + 2 * (size_t)h * (size_t)a->head_dim;
+}
+
 // One item is one head of q, or one head of k with its v.
 void attn_store(struct lane *lane, const struct attn *a)
 {
@@ -34,6 +41,8 @@ void attn_store(struct lane *lane, const struct attn *a)
     for (int i = lo; i < hi; i++) {
         int row = i / per_row, h = i % per_row, kv = h - a->heads;
         float *head = a->qkv + (size_t)row * (size_t)a->ldqkv + (size_t)h * (size_t)a->head_dim;
+        if (a->gated && kv < 0)
+            memcpy(head, gated_head(a, row, h), (size_t)a->head_dim * sizeof *head);
         turn(a, head, kv < 0 ? a->q_norm : a->k_norm, row);
         if (kv < 0)
             continue;
@@ -91,6 +100,11 @@ static void run(const struct attn *a, const struct batch_seq *s, int kv, int r0,
         .kv = a->layout->type,
         .scratch = a->scratch,
     });
+    for (int r = s->row + r0; a->gated && r < s->row + r1; r++) {
+        for (int h = h0; h < h1; h++)
+            a->ops->sigmoid_mul(a->out + (size_t)r * (size_t)a->ldout + (size_t)h * (size_t)a->head_dim,
+                                gated_head(a, r, h) + a->head_dim, a->head_dim);
+    }
 }
 
 // The work of all heads in order stands on a line of length `total`; a lane takes the heads whose middle lies in its

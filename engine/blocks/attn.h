@@ -30,6 +30,8 @@ struct attn {
     enum rope_pairs pairs;
     float *qkv;
     int ldqkv;
+    const float *gated;          // [rows, heads, 2 head_dim]: each head's query, which goes into qkv, and a gate, by whose
+    int ldgated;                 // sigmoid out is multiplied. NULL: q is in qkv, and nothing is gated
     float *out;
     int ldout;
     float *scratch;              // attn_scratch_floats(heads / kv_heads, head_dim) floats of this lane

@@ -79,8 +79,11 @@ static const struct tensor *find_weight(const struct weights *w, const char *par
 }
 
 // Checkpoints of the bare decoder have no "model." in front, and a tied one may have only the head.
-static void adapt(struct decoder_names *n, const struct weights *w, bool tied)
+static void adapt(struct decoder_names *n, const struct decoder_spec *spec, const struct weights *w, bool tied)
 {
+    if (weights_container(w) == WEIGHTS_HF && spec->hf_inner && !find_weight(w, n->norm) &&
+        find_weight(w, spec->hf_inner->norm))
+        *n = *spec->hf_inner;
     static const char prefix[] = "model.";
     size_t skip = sizeof prefix - 1;
     if (weights_container(w) == WEIGHTS_HF && !strncmp(n->embed, prefix, skip) && !find_weight(w, n->norm) &&
@@ -126,32 +129,23 @@ static err_code complete(struct decoder_dims *d, const struct weights *w, const 
     return ERR_OK;
 }
 
-struct opening {
-    struct model *m;
-    struct decoder *d;
-    const struct decoder_spec *spec;
-    const struct decoder_names *names;
-    struct loader *ld;
-    int layer;  // -1: outside the layers
-    err *e;
-};
-
-static void full_name(const struct opening *o, char *out, size_t size, const char *part, const char *kind)
+void decoder_name(const struct decoder_opening *o, char *out, size_t size, const char *part, const char *kind)
 {
     char prefix[64] = "";
     if (o->layer >= 0) {
         const char *mark = strstr(o->names->layer, "%d");
         snprintf(prefix, sizeof prefix, "%.*s%d%s", (int)(mark - o->names->layer), o->names->layer, o->layer, mark + 2);
     }
-    snprintf(out, size, "%s%s.%s", prefix, part, kind);
+    snprintf(out, size, "%s%s%s%s", prefix, part, kind ? "." : "", kind ? kind : "");
 }
 
 // bias_there: config.json says that there is one.
-static err_code matrix(const struct opening *o, struct linear *l, const char *part, int out, int in, bool bias_there)
+err_code decoder_matrix(const struct decoder_opening *o, struct linear *l, const char *part, int out, int in,
+                        bool bias_there)
 {
     char weight[160], bias[160];
-    full_name(o, weight, sizeof weight, part, "weight");
-    full_name(o, bias, sizeof bias, part, "bias");
+    decoder_name(o, weight, sizeof weight, part, "weight");
+    decoder_name(o, bias, sizeof bias, part, "bias");
     if (weights_container(o->m->weights) == WEIGHTS_GGUF)
         bias_there = loader_has(o->ld, bias);
     if (bias_there && !loader_has(o->ld, bias))
@@ -162,39 +156,68 @@ static err_code matrix(const struct opening *o, struct linear *l, const char *pa
     return code;
 }
 
-static err_code vector(const struct opening *o, const float **ret_vector, const char *part, int n)
+err_code decoder_norm(const struct decoder_opening *o, const float **ret_norm, const char *part, int n)
 {
     char name[160];
-    full_name(o, name, sizeof name, part, "weight");
-    return loader_vector(o->ld, name, n, ret_vector, o->e);
+    float *w, add = weights_container(o->m->weights) == WEIGHTS_GGUF ? 0 : o->spec->hf_norm_add;
+    decoder_name(o, name, sizeof name, part, "weight");
+    err_code code = loader_floats(o->ld, name, (int64_t[]){n}, 1, &w, o->e);
+    if (code)
+        return code;
+    for (int i = 0; i < n && add != 0; i++)
+        w[i] += add;
+    *ret_norm = w;
+    return ERR_OK;
 }
 
-static err_code open_layer(const struct opening *o, struct decoder_layer *l)
+// Where GGUF pairs neighbours for RoPE and the checkpoint halves, q and k have their rows in another order.
+static void set_order(const struct decoder_opening *o, int heads)
+{
+    int size = o->d->dims.head_dim, half = size / 2;
+    if (weights_container(o->m->weights) != WEIGHTS_GGUF || o->spec->gguf_pairs == o->spec->hf_pairs || !o->m->adapter)
+        return;
+    int32_t *rows = loader_alloc(o->ld, (size_t)heads * (size_t)size * sizeof *rows);
+    for (int r = 0; r < heads * size; r++)
+        rows[r] = r / size * size + r % size % 2 * half + r % size / 2;
+    loader_set_order(o->ld, &(struct lora_order){.rows = rows});
+}
+
+static err_code open_attention(const struct decoder_opening *o, struct decoder_layer *l)
 {
     const struct decoder_dims *d = &o->d->dims;
     const struct decoder_names *n = o->names;
     int q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
-    err_code code = vector(o, &l->attn_norm, n->attn_norm, d->hidden);
+    set_order(o, d->heads);
+    err_code code = decoder_matrix(o, &l->q, n->q, o->spec->gated ? 2 * q : q, d->hidden, d->qkv_bias);
+    set_order(o, d->kv_heads);
     if (!code)
-        code = matrix(o, &l->q, n->q, q, d->hidden, d->qkv_bias);
+        code = decoder_matrix(o, &l->k, n->k, kv, d->hidden, d->qkv_bias);
     if (!code)
-        code = matrix(o, &l->k, n->k, kv, d->hidden, d->qkv_bias);
-    if (!code)
-        code = matrix(o, &l->v, n->v, kv, d->hidden, d->qkv_bias);
+        code = decoder_matrix(o, &l->v, n->v, kv, d->hidden, d->qkv_bias);
     if (!code && o->spec->qk_norm)
-        code = vector(o, &l->q_norm, n->q_norm, d->head_dim);
+        code = decoder_norm(o, &l->q_norm, n->q_norm, d->head_dim);
     if (!code && o->spec->qk_norm)
-        code = vector(o, &l->k_norm, n->k_norm, d->head_dim);
+        code = decoder_norm(o, &l->k_norm, n->k_norm, d->head_dim);
     if (!code)
-        code = matrix(o, &l->o, n->o, d->hidden, q, d->o_bias);
+        code = decoder_matrix(o, &l->o, n->o, d->hidden, q, d->o_bias);
+    return code;
+}
+
+static err_code open_layer(const struct decoder_opening *o, struct decoder_layer *l)
+{
+    const struct decoder_dims *d = &o->d->dims;
+    const struct decoder_names *n = o->names;
+    err_code code = decoder_norm(o, &l->attn_norm, n->attn_norm, d->hidden);
     if (!code)
-        code = vector(o, &l->ffn_norm, n->ffn_norm, d->hidden);
+        code = l->own ? o->spec->open_mixer(o, o->layer) : open_attention(o, l);
     if (!code)
-        code = matrix(o, &l->gate, n->gate, d->ffn, d->hidden, d->mlp_bias);
+        code = decoder_norm(o, &l->ffn_norm, n->ffn_norm, d->hidden);
     if (!code)
-        code = matrix(o, &l->up, n->up, d->ffn, d->hidden, d->mlp_bias);
+        code = decoder_matrix(o, &l->gate, n->gate, d->ffn, d->hidden, d->mlp_bias);
     if (!code)
-        code = matrix(o, &l->down, n->down, d->hidden, d->ffn, d->mlp_bias);
+        code = decoder_matrix(o, &l->up, n->up, d->ffn, d->hidden, d->mlp_bias);
+    if (!code)
+        code = decoder_matrix(o, &l->down, n->down, d->hidden, d->ffn, d->mlp_bias);
     return code;
 }
 
@@ -233,13 +256,13 @@ static err_code check_types(const struct weights *w, const struct decoder_dims *
     return ERR_OK;
 }
 
-static err_code open_tensors(struct opening *o)
+static err_code open_tensors(struct decoder_opening *o)
 {
     struct decoder *d = o->d;
     const struct decoder_dims *n = &d->dims;
     char name[160];
     err_code code = ERR_OK;
-    full_name(o, name, sizeof name, o->names->embed, "weight");
+    decoder_name(o, name, sizeof name, o->names->embed, "weight");
     if (!n->tied)
         code = loader_table(o->ld, name, n->vocab, n->hidden, &d->embed, o->e);
     for (int i = 0; i < n->layers && !code; i++) {
@@ -249,16 +272,24 @@ static err_code open_tensors(struct opening *o)
     }
     o->layer = -1;
     if (!code)
-        code = vector(o, &d->norm, o->names->norm, n->hidden);
+        code = decoder_norm(o, &d->norm, o->names->norm, n->hidden);
     if (!code)
-        code = matrix(o, &d->head, n->tied ? o->names->embed : o->names->head, n->vocab, n->hidden, false);
+        code = decoder_matrix(o, &d->head, n->tied ? o->names->embed : o->names->head, n->vocab, n->hidden, false);
+    if (!code && n->tied)
+        code = linear_adapt(&d->head, o->ld, o->names->head, name, o->e);
     return code ? code : loader_run(o->ld, o->m->options.load_threads, o->e);
 }
 
 static void set_layout(struct decoder *d, enum kv_type kv)
 {
-    d->layout = (struct kv_layout){.type = kv, .ngroups = 1};
-    d->layout.groups[0] = (struct kv_group){d->dims.layers, d->dims.kv_heads, d->dims.head_dim, 0};
+    int n = 0;
+    for (int i = 0; i < d->dims.layers; i++) {
+        if (!d->layers[i].own)
+            d->layers[i].kv_layer = n++;
+    }
+    d->layout.type = kv;
+    d->layout.ngroups = 1;
+    d->layout.groups[0] = (struct kv_group){n, d->dims.kv_heads, d->dims.head_dim, 0};
 }
 
 static size_t size_of(const struct linear *l)
@@ -280,15 +311,16 @@ static void count(struct model *m, const struct decoder *d)
 err_code decoder_open(struct model *m, const struct decoder_spec *spec, err *e)
 {
     bool gguf = weights_container(m->weights) == WEIGHTS_GGUF;
-    struct decoder *d = mem_new(sizeof *d);
+    struct decoder *d = mem_new(spec->impl_bytes ? spec->impl_bytes : sizeof *d);
     struct decoder_names names = gguf ? *spec->gguf : *spec->hf;
-    struct opening o = {.m = m, .d = d, .spec = spec, .names = &names, .layer = -1, .e = e};
+    struct decoder_opening o = {.m = m, .d = d, .spec = spec, .names = &names, .layer = -1, .e = e};
     m->impl = d;
     err_code code = refuse(m->weights, e);
     if (!code)
         code = hyper_read(m->weights, spec->hyper, spec->nhyper, &d->dims, e);
     if (!code) {
-        adapt(&names, m->weights, d->dims.tied);
+        d->dims.tied |= spec->tied;
+        adapt(&names, spec, m->weights, d->dims.tied);
         code = complete(&d->dims, m->weights, &names, e);
     }
     if (!code)
@@ -297,8 +329,13 @@ err_code decoder_open(struct model *m, const struct decoder_spec *spec, err *e)
         return code;
     d->layers = mem_new((size_t)d->dims.layers * sizeof *d->layers);
     d->math = MAT_F32;
+    d->gated = spec->gated;
+    code = spec->prepare ? spec->prepare(m, e) : ERR_OK;
+    if (code)
+        return code;
     set_layout(d, m->options.kv);
     o.ld = loader_new(m->weights, m->options.math, m->ops);
+    loader_set_adapter(o.ld, m->adapter);
     code = rope_open(&d->rope, o.ld, m->weights, d->dims.rotary, d->dims.context, e);
     d->rope.pairs = gguf ? spec->gguf_pairs : spec->hf_pairs;
     if (!code)
@@ -309,6 +346,7 @@ err_code decoder_open(struct model *m, const struct decoder_spec *spec, err *e)
     }
     m->packed = loader_take(o.ld);
     m->resident_bytes = packed_bytes(m->packed);
+    m->hidden = d->dims.hidden;
     m->vocab = d->dims.vocab;
     m->context = d->rope.context;
     count(m, d);
@@ -334,7 +372,7 @@ void decoder_kv_layout(const struct model *m, struct kv_layout *ret_layout)
 // ---- step memory
 
 struct plan {
-    size_t x, qkv, att, gate, up, cos, sin, h, acts, lanes;  // offsets; lanes: the first lane's own part
+    size_t x, qkv, att, gate, up, mixer, cos, sin, h, acts, lanes;  // offsets; lanes: the first lane's own part
     size_t lane_h, lane_acts, lane_attn, lane_bytes;         // offsets inside a lane's part, and its size
     size_t total;
 };
@@ -351,8 +389,17 @@ static size_t acts_need(const struct decoder *d, int rows)
     size_t a = acts_bytes(rows, d->dims.hidden, d->math);
     size_t b = acts_bytes(rows, d->dims.heads * d->dims.head_dim, d->math);
     size_t c = acts_bytes(rows, d->dims.ffn, d->math);
+    size_t w = acts_bytes(rows, d->mixer_cols, d->math);
     a = a > b ? a : b;
+    a = a > w ? a : w;
     return a > c ? a : c;
+}
+
+// A gated attention has its queries and gates where other layers' mixers have their rows.
+static size_t mixer_width(const struct decoder *d)
+{
+    int gated = d->gated ? 2 * d->dims.heads * d->dims.head_dim : 0;
+    return (size_t)(gated > d->mixer_floats ? gated : d->mixer_floats);
 }
 
 static struct plan make_plan(const struct decoder *d, int rows, int lanes)
@@ -370,6 +417,7 @@ static struct plan make_plan(const struct decoder *d, int rows, int lanes)
     p.att = take(&p.total, r * heads * f);
     p.gate = take(&p.total, r * ffn * f);
     p.up = take(&p.total, r * ffn * f);
+    p.mixer = take(&p.total, r * mixer_width(d) * f);
     p.cos = take(&p.total, r * turned * f);
     p.sin = take(&p.total, r * turned * f);
     p.h = take(&p.total, r * hidden * f);
@@ -397,6 +445,7 @@ void decoder_begin(struct step *s, const struct model *m, const struct batch *b,
     s->att = (float *)(base + p.att);
     s->gate = (float *)(base + p.gate);
     s->up = (float *)(base + p.up);
+    s->mixer = (float *)(base + p.mixer);
     s->cos = (float *)(base + p.cos);
     s->sin = (float *)(base + p.sin);
     s->h = (float *)(s->few ? own + p.lane_h : base + p.h);
@@ -412,10 +461,8 @@ void decoder_begin(struct step *s, const struct model *m, const struct batch *b,
     lane_barrier(lane);
 }
 
-// Makes `rows` rows of x ready to be multiplied, normalised first when norm is given; from[i] names the row of x to
-// take for row i (NULL: row i). With few rows every lane does all of it for itself; else the rows are split.
-static void input(struct step *s, struct acts *a, const float *x, int cols, int rows, const float *norm,
-                  const int32_t *from)
+void decoder_input(struct step *s, struct acts *a, const float *x, int ldx, int cols, int rows, const float *norm,
+                   const int32_t *from)
 {
     const struct cpu_ops *ops = s->m->ops;
     int lo = 0, hi = rows;
@@ -424,21 +471,29 @@ static void input(struct step *s, struct acts *a, const float *x, int cols, int 
     if (norm) {
         for (int r = lo; r < hi; r++) {
             size_t row = from ? (size_t)from[r] : (size_t)r;
-            ops->rmsnorm(s->h + (size_t)r * (size_t)cols, x + row * (size_t)cols, norm, cols, s->d->dims.eps, 0);
+            ops->rmsnorm(s->h + (size_t)r * (size_t)cols, x + row * (size_t)ldx, norm, cols, s->d->dims.eps, 0);
         }
         x = s->h;
+        ldx = cols;
     }
     acts_init(a, s->acts, rows, cols, s->d->math);
+    a->adapter = s->batch->adapter;
     if (s->few) {
         a->n = rows;
-        acts_set(ops, a, x, cols, 0, rows);
+        acts_set(ops, a, x, ldx, 0, rows);
     } else {
-        linear_input(s->lane, ops, a, x, cols, rows);  // splits as above: a lane reads the rows it normalised itself
+        linear_input(s->lane, ops, a, x, ldx, rows);  // splits as above: a lane reads the rows it normalised itself
     }
 }
 
-static void multiply(struct step *s, const struct linear *l, float *y, int ldy, const struct acts *a,
-                     enum mat_write write)
+// Rows of x that follow each other, all of them wanted.
+static void input(struct step *s, struct acts *a, const float *x, int cols, int rows, const float *norm,
+                  const int32_t *from)
+{
+    decoder_input(s, a, x, cols, cols, rows, norm, from);
+}
+
+void decoder_multiply(struct step *s, const struct linear *l, float *y, int ldy, const struct acts *a, enum mat_write write)
 {
     linear_apply(s->lane, s->m->ops, &l, &y, &ldy, 1, a, write);
     lane_barrier(s->lane);
@@ -450,8 +505,9 @@ static void qkv(struct step *s, const struct decoder_layer *l, int ld)
     struct acts a;
     input(s, &a, s->x, d->hidden, s->batch->rows, l->attn_norm, NULL);
     float *k = s->qkv + d->heads * d->head_dim, *v = k + d->kv_heads * d->head_dim;
-    linear_apply(s->lane, s->m->ops, (const struct linear *[]){&l->q, &l->k, &l->v}, (float *[]){s->qkv, k, v},
-                 (int[]){ld, ld, ld}, 3, &a, MAT_STORE);
+    bool gated = s->d->gated;
+    linear_apply(s->lane, s->m->ops, (const struct linear *[]){&l->q, &l->k, &l->v},
+                 (float *[]){gated ? s->mixer : s->qkv, k, v}, (int[]){gated ? l->q.out : ld, ld, ld}, 3, &a, MAT_STORE);
     lane_barrier(s->lane);
 }
 
@@ -462,12 +518,13 @@ void decoder_attention(struct step *s, int layer)
     int width = d->heads * d->head_dim, ld = width + 2 * d->kv_heads * d->head_dim;
     qkv(s, l, ld);
     struct attn at = {
-        .ops = s->m->ops, .batch = s->batch, .layout = &s->d->layout, .layer = layer,
+        .ops = s->m->ops, .batch = s->batch, .layout = &s->d->layout, .layer = l->kv_layer,
         .heads = d->heads, .kv_heads = d->kv_heads, .head_dim = d->head_dim, .window = l->window,
         .scale = 1 / sqrtf((float)d->head_dim),
         .q_norm = l->q_norm, .k_norm = l->k_norm, .eps = d->eps,
         .cos = s->cos, .sin = s->sin, .rotary = d->rotary, .pairs = s->d->rope.pairs,
         .qkv = s->qkv, .ldqkv = ld, .out = s->att, .ldout = width, .scratch = s->attn_scratch,
+        .gated = s->d->gated ? s->mixer : NULL, .ldgated = 2 * width,
     };
     attn_store(s->lane, &at);
     lane_barrier(s->lane);
@@ -475,7 +532,7 @@ void decoder_attention(struct step *s, int layer)
     lane_barrier(s->lane);
     struct acts a;
     input(s, &a, s->att, width, s->batch->rows, NULL, NULL);
-    multiply(s, &l->o, s->x, d->hidden, &a, MAT_ADD);
+    decoder_multiply(s, &l->o, s->x, d->hidden, &a, MAT_ADD);
 }
 
 // A lane takes the same rows of gate and up, so that it can join them without waiting for the others.
@@ -497,7 +554,25 @@ void decoder_mlp(struct step *s, int layer)
     }
     lane_barrier(s->lane);
     input(s, &a, s->gate, d->ffn, s->batch->rows, NULL, NULL);
-    multiply(s, &l->down, s->x, d->hidden, &a, MAT_ADD);
+    decoder_multiply(s, &l->down, s->x, d->hidden, &a, MAT_ADD);
+}
+
+static void hidden_rows(struct step *s)
+{
+    const struct batch *b = s->batch;
+    size_t n = (size_t)s->d->dims.hidden;
+    int lo, hi;
+    lane_split(s->lane, b->nout, 1, &lo, &hi);
+    for (int i = lo; i < hi; i++)
+        s->m->ops->rmsnorm(b->hidden + (size_t)i * n, s->x + (size_t)b->out_rows[i] * n, s->d->norm, (int)n,
+                           s->d->dims.eps, 0);
+    lane_barrier(s->lane);
+}
+
+void decoder_head_row(const struct model *m, int32_t id, bool adapter, float *dst)
+{
+    const struct decoder *d = m->impl;
+    linear_row(&d->head, id, adapter, dst);
 }
 
 void decoder_logits(struct step *s)
@@ -506,8 +581,12 @@ void decoder_logits(struct step *s)
     struct acts a;
     if (!b->nout)
         return;
+    if (b->hidden) {
+        hidden_rows(s);
+        return;
+    }
     input(s, &a, s->x, s->d->dims.hidden, b->nout, s->d->norm, b->out_rows);
-    multiply(s, &s->d->head, b->logits, s->d->dims.vocab, &a, MAT_STORE);
+    decoder_multiply(s, &s->d->head, b->logits, s->d->dims.vocab, &a, MAT_STORE);
 }
 
 void decoder_forward(const struct model *m, const struct batch *b, struct lane *lane)

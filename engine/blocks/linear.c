@@ -1,6 +1,20 @@
 // linear.c - multiplies by weights. linear_open runs while a model is loaded, the rest on lanes.
 #include "engine/blocks/linear.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { PAIR_FLOATS = 8192 };  // A x of the tokens taken together; on the stack
+
+err_code linear_adapt(struct linear *l, struct loader *ld, const char *module, const char *name_weight, err *e)
+{
+    return l->pair ? ERR_OK : loader_pair(ld, module, name_weight, l->out, l->in, &l->pair, e);
+}
+
 err_code linear_open(struct linear *l, struct loader *ld, const char *name_weight, const char *name_bias, int out,
                      int in, err *e)
 {
@@ -15,7 +29,27 @@ err_code linear_open(struct linear *l, struct loader *ld, const char *name_weigh
     l->bias = bias;
     l->in = in;
     l->out = out;
-    return ERR_OK;
+    l->pair = NULL;
+    char module[256];
+    const char *end = strrchr(name_weight, '.');
+    snprintf(module, sizeof module, "%.*s", (int)(end ? end - name_weight : 0), name_weight);
+    return linear_adapt(l, ld, module, name_weight, e);
+}
+
+void linear_row(const struct linear *l, int r, bool adapter, float *dst)
+{
+    mat_row(&l->w, r, dst);
+    if (!adapter || !l->pair)
+        return;
+    const struct lora_pair *p = l->pair;
+    float b[LORA_MAX_RANK], *a = mem_new((size_t)l->in * sizeof *a);
+    mat_row(&p->b, r, b);
+    for (int i = 0; i < p->rank; i++) {
+        mat_row(&p->a, i, a);
+        for (int k = 0; k < l->in; k++)
+            dst[k] = fmaf(p->scale * b[i], a[k], dst[k]);
+    }
+    free(a);
 }
 
 void linear_input(struct lane *lane, const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int rows)
@@ -29,17 +63,33 @@ void linear_input(struct lane *lane, const struct cpu_ops *ops, struct acts *a, 
     lane_barrier(lane);
 }
 
+static void add_pair(const struct cpu_ops *ops, const struct lora_pair *p, float *y, int ldy, const struct acts *a, int g0,
+                     int g1)
+{
+    float low[PAIR_FLOATS];
+    int most = PAIR_FLOATS / p->rank;
+    for (int t = 0, n; t < a->n; t += n) {
+        n = a->n - t < most ? a->n - t : most;
+        struct acts x = {.n = n, .cols = p->a.cols, .x = a->x + (size_t)t * (size_t)a->ldx, .ldx = a->ldx};
+        mat_mul(ops, &p->a, &x, low, p->rank, 0, mat_groups(&p->a), MAT_STORE);
+        for (int i = 0; i < n * p->rank; i++)
+            low[i] *= p->scale;
+        x = (struct acts){.n = n, .cols = p->rank, .x = low, .ldx = p->rank};
+        mat_mul(ops, &p->b, &x, y + (size_t)t * (size_t)ldy, ldy, g0, g1, MAT_ADD);
+    }
+}
+
 void linear_groups(const struct cpu_ops *ops, const struct linear *l, float *y, int ldy, const struct acts *a, int g0,
                    int g1, enum mat_write write)
 {
     if (g0 >= g1)
         return;
     mat_mul(ops, &l->w, a, y, ldy, g0, g1, write);
-    if (!l->bias)
-        return;
     int r0 = g0 * MAT_GROUP, r1 = g1 * MAT_GROUP < l->out ? g1 * MAT_GROUP : l->out;
-    for (int t = 0; t < a->n; t++)
+    for (int t = 0; l->bias && t < a->n; t++)
         ops->add(y + (size_t)t * (size_t)ldy + r0, l->bias + r0, r1 - r0);
+    if (a->adapter && l->pair)
+        add_pair(ops, l->pair, y, ldy, a, g0, g1);
 }
 
 // The matrices are split as if they stood below each other, so that a lane reads one or two long ranges of memory.

@@ -15,8 +15,10 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "engine/blocks/lora.h"
 #include "engine/blocks/packed.h"
 #include "engine/weights/weights.h"
+#include "kernels/conv.h"
 #include "kernels/cpu.h"
 
 struct loader;
@@ -29,11 +31,27 @@ MUST_CHECK err_code loader_run(struct loader *ld, int threads, err *e);
 struct packed *loader_take(struct loader *ld);
 void loader_free(struct loader *ld);  // instead of take, on failure
 
+// Linears that are opened from here on take their pairs out of the adapter, which must live until loader_run. NULL: none.
+void loader_set_adapter(struct loader *ld, struct lora *adapter);
+// The order of the next linear's rows and columns, for its pair; copied. It holds for one linear.
+void loader_set_order(struct loader *ld, const struct lora_order *order);
+// The adapter's pair for a weight [out, in] of this module, owned by the packed memory; NULL: none. name is the weight's
+// tensor: where the adapter has a copy of it, it must be the same.
+MUST_CHECK err_code loader_pair(struct loader *ld, const char *module, const char *name, int out, int in,
+                                const struct lora_pair **ret_pair, err *e);
+
 bool loader_has(const struct loader *ld, const char *name);
-// A matrix to multiply by, [rows, cols].
+// A matrix to multiply by, [rows, cols], or [rows, cols, 1, 1] as 1x1 convolutions are stored.
 MUST_CHECK err_code loader_matrix(struct loader *ld, const char *name, int rows, int cols, struct mat *m, err *e);
+// A 3x3 convolution, [cout, cin, 3, 3]. As with a matrix, the address of *c must not change before loader_run.
+MUST_CHECK err_code loader_conv(struct loader *ld, const char *name, int cout, int cin, struct conv *c, err *e);
 // A table read by row (mat_row), never multiplied by: stays in the mapping.
 MUST_CHECK err_code loader_table(struct loader *ld, const char *name, int rows, int cols, struct mat *ret_table,
                                  err *e);
 // A vector (norm weight, bias) as f32, whatever its storage; owned by the packed memory.
 MUST_CHECK err_code loader_vector(struct loader *ld, const char *name, int n, const float **ret_vector, err *e);
+// The same of any shape, in the file's order; and the caller may still change it before the loading is over.
+MUST_CHECK err_code loader_floats(struct loader *ld, const char *name, const int64_t *shape, int ndim, float **ret_floats,
+                                  err *e);
+// Zeroed memory that lives as long as the packed weights.
+void *loader_alloc(struct loader *ld, size_t bytes);

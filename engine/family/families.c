@@ -13,15 +13,27 @@ static const struct family *const all[] = {
 #undef FAMILY
 };
 
-const struct family *family_find(const char *arch)
+static bool answers(const struct family *f, const char *arch)
 {
+    for (const char *const *a = f->archs; *a; a++)
+        if (!strcmp(*a, arch))
+            return true;
+    return false;
+}
+
+const struct family *family_find(const char *arch, const struct weights *w, const struct model_options *o)
+{
+    const struct family *general = NULL;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        for (const char *const *a = all[i]->archs; *a; a++) {
-            if (!strcmp(*a, arch))
-                return all[i];
-        }
+        const struct family *f = all[i];
+        if (!answers(f, arch))
+            continue;
+        if (f->claims && f->claims(w, o))
+            return f;
+        if (!f->claims && !general)
+            general = f;
     }
-    return NULL;
+    return general;
 }
 
 void family_names(char *out, size_t size)
@@ -29,7 +41,8 @@ void family_names(char *out, size_t size)
     size_t at = 0;
     out[0] = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        for (const char *const *a = all[i]->archs; *a; a++) {
+        // A special case answers to names that are in the list anyway.
+        for (const char *const *a = all[i]->archs; *a && !all[i]->claims; a++) {
             size_t n = strlen(*a), sep = at ? 2 : 0;
             if (at + sep + n + 1 > size)
                 return;

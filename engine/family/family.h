@@ -11,13 +11,16 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/engine.h"
 #include "engine/sched/batch.h"
 #include "engine/sched/kv.h"
+#include "engine/sched/work.h"
 #include "engine/weights/weights.h"
 #include "kernels/cpu.h"
 #include "kernels/team.h"
 
 struct model;
+struct model_options;
 
 // One hyper-parameter: where it goes in the family's dims struct and what it is called.
 enum hyper_kind { HYPER_INT, HYPER_FLOAT, HYPER_BOOL };
@@ -43,17 +46,29 @@ struct gen_ops {
     // Computes b->logits for the rows b->out_rows asks for and appends keys and values at each row's position.
     // SPMD: every lane calls it with the same batch; returns after a barrier.
     void (*forward)(const struct model *m, const struct batch *b, struct lane *lane);
+    // Row `id` of the output head (with its low-rank pair if adapter), hidden numbers, dequantised:
+    // logit = row . (last hidden state after the final norm).
+    void (*head_row)(const struct model *m, int32_t id, bool adapter, float *dst);
 };
 
 struct family {
     const char *name;
     const char *const *archs;  // GGUF architectures and Hugging Face class names or model types; NULL-terminated
+    // For a family that is a special case of another one (Orpheus of Llama): whether a checkpoint of one of the
+    // architectures is its. NULL: all that no such family claims are.
+    bool (*claims)(const struct weights *w, const struct model_options *o);
     // Reads dims and tensors into m->impl. On failure everything it took is released.
     err_code (*open)(struct model *m, err *e);
     void (*close)(struct model *m);  // accepts a half-built model
+    // Whether what its tasks need beside the weights is there (tokens of the tokenizer ...); NULL: nothing.
+    err_code (*ready)(const struct model *m, err *e);
+    // What it can do; NULL: cannot. Any family with gen decides as well (engine/decide).
     const struct gen_ops *gen;
-    // further task tables (embed, stt, tts, image, decide) stand here when a family has them; NULL: cannot
+    const struct work_ops *embed, *transcribe, *speak, *image;
+    // What only the family knows of the model (dimensions, sample rate, voices ...); NULL: nothing.
+    void (*describe)(const struct model *m, struct model_info *ret_info);
 };
 
-const struct family *family_find(const char *arch);  // NULL: none answers to it
+// The family that claims the checkpoint, else the one that answers to the architecture; NULL: none.
+const struct family *family_find(const char *arch, const struct weights *w, const struct model_options *o);
 void family_names(char *out, size_t size);          // every architecture name, comma-separated

@@ -35,6 +35,6 @@ static err_code open(struct model *m, err *e)
     return decoder_open(m, &spec, e);
 }
 
-static const struct gen_ops gen = {decoder_kv_layout, decoder_scratch_bytes, decoder_forward};
+static const struct gen_ops gen = {decoder_kv_layout, decoder_scratch_bytes, decoder_forward, decoder_head_row};
 
 const struct family family_qwen3 = {.name = "qwen3", .archs = archs, .open = open, .close = decoder_close, .gen = &gen};

@@ -20,7 +20,9 @@ struct batch {
     const int32_t *pos;       // [rows] positions
     const struct batch_seq *seqs;
     const int32_t *out_rows;  // [nout] ascending: rows whose logits are wanted
-    float *logits;            // [nout, vocab]
+    float *logits;            // [nout, vocab]; NULL: hidden is wanted
+    float *hidden;            // [nout, model.hidden]: the state after the final norm, instead of logits
+    bool adapter;             // every linear adds its LoRA pair; all rows of a step or none
     void *scratch;            // gen_ops.scratch_bytes() bytes, 64-byte aligned, shared by the lanes
 };
 

@@ -237,14 +237,16 @@ int prefix_unclaimed(const struct prefix *p)
     return kv_pool_free_pages(p->pool) + p->evictable - p->promised;
 }
 
-void prefix_seq_init(struct prefix *p, struct prefix_seq *s, const char *salt)
+void prefix_seq_init(struct prefix *p, struct prefix_seq *s, const char *salt, bool adapter)
 {
     *s = (struct prefix_seq){0};
     kv_seq_init(&s->kv, p->pool);
-    size_t bytes = salt ? strlen(salt) : 0;
-    s->node = find(p, NULL, salt ? salt : "", bytes);
+    // With the adapter the root's key ends with a zero byte, which no salt has.
+    const char *key = salt ? salt : "";
+    size_t bytes = strlen(key) + adapter;
+    s->node = find(p, NULL, key, bytes);
     if (!s->node)
-        s->node = insert(p, NULL, salt ? salt : "", bytes);
+        s->node = insert(p, NULL, key, bytes);
     use(p, s->node);
 }
 

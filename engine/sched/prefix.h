@@ -1,7 +1,7 @@
 // prefix.h - a model's KV pages: who gets them, and which are kept to be used again.
 //
 //     struct prefix_seq s;
-//     prefix_seq_init(p, &s, salt);
+//     prefix_seq_init(p, &s, salt, false);
 //     prefix_seq_match(p, &s, ids, nids - 1);          // adopts cached pages
 //     if (!prefix_seq_promise(p, &s, pages, 0)) ...    // not now: prefix_seq_done and wait
 //     prefix_seq_reserve(p, &s, s.kv.len + rows);      // within the promise it cannot fail
@@ -10,7 +10,7 @@
 //     prefix_seq_done(p, &s);                          // they stay there until somebody needs the memory
 //
 // The tree: a node is one full page, known by its parent and its 64 token ids, which are compared (a hash only finds the
-// candidates). The root of a path is the cache salt, so tasks with different salts never meet. A page that two sequences
+// candidates). The root of a path is the cache salt and the adapter, so tasks with different ones never meet. A page that two sequences
 // computed is kept once: the second one changes over to the first's, which holds the same bits (ARCHITECTURE §3).
 //
 // Pages: every page is free, in the tree only (evictable: nobody uses it), or used by sequences. A promise is a claim on
@@ -45,7 +45,8 @@ static inline int prefix_pages(int positions)
     return (positions + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS;
 }
 
-void prefix_seq_init(struct prefix *p, struct prefix_seq *s, const char *salt);  // salt NULL: the common one
+// salt NULL: the common one. adapter: what is computed with the adapter on, which is another tree than without.
+void prefix_seq_init(struct prefix *p, struct prefix_seq *s, const char *salt, bool adapter);
 // Adopts cached pages after the ones it has, as long as they end at or before position limit. Only while s holds full
 // pages alone. Each adopted page uses up one promised page. Returns s->kv.len.
 int prefix_seq_match(struct prefix *p, struct prefix_seq *s, const int32_t *ids, int limit);

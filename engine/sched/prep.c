@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "base/queue.h"
 #include "engine/model.h"
+#include "engine/sched/round.h"
 #include "engine/sched/sched.h"
-#include "engine/text/chat.h"
-#include "engine/text/template.h"
+#include "engine/text/chat_ids.h"
 
 enum { PREP_MAX_THREADS = 8, MAX_CONTEXTS = 4 };
 
@@ -24,26 +24,6 @@ struct prep {
     pthread_t threads[PREP_MAX_THREADS];
 };
 
-// The spelling of a special token as a string of its own; NULL: the model has none.
-static char *special(const struct tokenizer *t, int32_t id)
-{
-    if (id == TOKEN_NONE)
-        return NULL;
-    size_t len;
-    const char *s = tokenizer_token(t, id, &len);
-    return mem_strndup(s, len);
-}
-
-static err_code render(const struct session *s, const struct prompt *p, struct rendered *ret, err *e)
-{
-    char *bos = special(s->model->tokenizer, tokenizer_bos(s->model->tokenizer));
-    char *eos = special(s->model->tokenizer, tokenizer_eos(s->model->tokenizer));
-    err_code code = chat_render(s->model->chat, p, bos, eos, clock_unix_s(), ret, e);
-    free(bos);
-    free(eos);
-    return code;
-}
-
 static err_code encode_text(const struct session *s, const struct prompt *p, bool add_special, struct ids *ids, err *e)
 {
     // Who writes a raw prompt writes the template too, so control tokens count.
@@ -51,28 +31,10 @@ static err_code encode_text(const struct session *s, const struct prompt *p, boo
     return tokenizer_encode(s->model->tokenizer, &span, 1, add_special, ids, e);
 }
 
-// A model that wants BOS gets exactly one, whether or not its template prints it.
-static err_code encode_messages(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
-{
-    const struct tokenizer *t = s->model->tokenizer;
-    struct rendered r;
-    if (render(s, p, &r, e))
-        return e->code;
-    if (tokenizer_adds_bos(t)) {
-        char *bos = special(t, tokenizer_bos(t));
-        if (bos && !rendered_starts_with(&r, bos))
-            ids_add(ids, tokenizer_bos(t));
-        free(bos);
-    }
-    err_code code = tokenizer_encode(s->model->tokenizer, r.spans, r.nspans, false, ids, e);
-    rendered_done(&r);
-    return code;
-}
-
 static err_code encode(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
 {
     if (p->messages)
-        return encode_messages(s, p, ids, e);
+        return chat_ids_encode(s->model->chat, s->model->tokenizer, p, ids, e);
     if (p->text)
         return encode_text(s, p, true, ids, e);
     for (size_t i = 0; i < p->nids; i++)
@@ -130,6 +92,28 @@ static void prepare_generate(struct prep *p, struct session *s)
     sched_submit(p->sched, s);
 }
 
+// What a task in steps needs before its first one.
+static void prepare_work(struct prep *p, struct session *s)
+{
+    err e = {0};
+    const struct task *t = s->task;
+    const struct work_ops *ops = model_work(s->model, t->kind);
+    err_code code = ops->prepare(s->model, t, &s->work, &s->prompt_tokens, &e);
+    if (!code) {
+        s->work->ops = ops;
+        s->work->model = s->model;
+        s->work->task = t;
+    }
+    if (!code && ops->rounds)
+        code = round_init(s, &e);
+    if (code) {
+        session_end(s, &e);
+        return;
+    }
+    session_set_state(s, SESSION_QUEUED);
+    sched_submit(p->sched, s);
+}
+
 static err_code run_tokenize(struct session *s, err *e)
 {
     const struct tokenize *t = &s->task->tokenize;
@@ -146,7 +130,7 @@ static err_code run_tokenize(struct session *s, err *e)
             pieces[i].bytes = tokenizer_piece(s->model->tokenizer, ids.data[i], &pieces[i].len);
         }
     }
-    s->nprompt = (int)ids.len;
+    s->prompt_tokens = (int)ids.len;
     session_emit(s, &(struct event){.kind = EVENT_START});
     session_emit(s, &(struct event){.kind = EVENT_IDS, .ids = ids.data, .nids = ids.len, .pieces = pieces});
     free(pieces);
@@ -176,7 +160,7 @@ static err_code run_detokenize(struct session *s, err *e)
         detok_add(&d, p->ids[i], &text);
     }
     detok_finish(&d, &text);
-    s->nprompt = (int)p->nids;
+    s->prompt_tokens = (int)p->nids;
     send_text(s, text.data, text.len);
     buf_done(&text);
     return ERR_OK;
@@ -185,7 +169,7 @@ static err_code run_detokenize(struct session *s, err *e)
 static err_code run_render(struct session *s, err *e)
 {
     struct rendered r;
-    if (render(s, &s->task->tokenize.prompt, &r, e))
+    if (chat_ids_render(s->model->chat, s->model->tokenizer, &s->task->tokenize.prompt, &r, e))
         return e->code;
     send_text(s, r.text, r.len);
     rendered_done(&r);
@@ -201,6 +185,10 @@ static void work(struct prep *p, struct session *s)
         (void)!session_must_end(s, clock_ns(), &e);
     if (!e.code && s->task->kind == TASK_GENERATE) {
         prepare_generate(p, s);
+        return;
+    }
+    if (!e.code && s->task->kind >= TASK_EMBED) {
+        prepare_work(p, s);
         return;
     }
     err_code (*const run[])(struct session *, err *) = {

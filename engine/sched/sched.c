@@ -17,11 +17,14 @@
 #include "engine/model.h"
 #include "engine/sched/batch.h"
 #include "engine/sched/cost.h"
+#include "engine/sched/round.h"
+#include "engine/sched/work.h"
 #include "kernels/team.h"
 
 enum {
     PARK_MS = 500,          // the longest sleep, so that the heartbeat goes on
     PROMPT_LOGITS = 16,     // prompt rows with logits in one step beyond the sequences' own
+    SLICE_MS = 50,          // of a work's step
 };
 
 // A sequence's part of a step.
@@ -42,13 +45,18 @@ struct sched_model {
 
     struct session **waiting, **running;  // by arrival
     int nwaiting, nrunning, nseqs;        // nseqs: choices of the running ones that are not done
+    int nworks;                           // running ones with a work
+    int work_turn;                        // the running session whose work was stepped last
+    bool work_next, decide_next;          // what the next step prefers
+    bool decide;                          // the step is one of decisions: hidden states, adapter on
 
     struct batch_builder batch;
     struct plan_item *items;
     int nitems, decode_rows, prefill_rows, prompt_logits;
     float *logits, *spare;  // [max_out, vocab]; one row, for forks
-    size_t logits_bytes, scratch_bytes;
-    void *scratch;
+    float *hidden;          // [max_out, model.hidden], when the model decides
+    size_t logits_bytes, scratch_bytes, hidden_bytes, work_bytes;
+    void *scratch, *work_scratch;
 };
 
 struct sched {
@@ -99,26 +107,81 @@ static err_code open_pool(struct sched_model *m, size_t kv_bytes, err *e)
     return ERR_OK;
 }
 
+static int max_out(const struct sched_config *c)
+{
+    return c->max_running + PROMPT_LOGITS;
+}
+
+static int max_rows(const struct sched_config *c)
+{
+    return c->max_running + (c->prefill_chunk > 0 ? c->prefill_chunk : SCHED_MAX_CHUNK);
+}
+
+// One scratch for the steps of all kinds of work: they never run at the same time.
+static void work_needs(const struct model *m, int lanes, struct sched_needs *n)
+{
+    for (int kind = 0; kind < TASK_KINDS; kind++) {
+        const struct work_ops *w = model_work(m, (enum task_kind)kind);
+        if (!w)
+            continue;
+        size_t scratch = w->scratch_bytes ? w->scratch_bytes(m, lanes) : 0;
+        size_t works = w->work_bytes ? w->work_bytes(m) * (size_t)w->max_running : 0;
+        n->work_scratch = scratch > n->work_scratch ? scratch : n->work_scratch;
+        n->works = works > n->works ? works : n->works;
+    }
+}
+
+void sched_needs(const struct model *m, const struct sched_config *c, int lanes, struct sched_needs *ret_needs)
+{
+    struct sched_needs n = {0};
+    work_needs(m, lanes, &n);
+    if (m->family->gen) {
+        size_t width = (size_t)m->vocab + (m->decider ? (size_t)m->hidden : 0);
+        n.step = m->family->gen->scratch_bytes(m, max_rows(c), max_out(c), lanes) +
+                 width * (size_t)(max_out(c) + 1) * sizeof(float);
+    }
+    *ret_needs = n;
+}
+
+static err_code open_works(struct sched_model *m, err *e)
+{
+    struct sched_needs n = {0};
+    work_needs(m->model, team_size(m->sched->team), &n);
+    m->work_bytes = n.work_scratch;
+    m->work_scratch = m->work_bytes > 0 ? mem_try_pages(m->work_bytes) : NULL;
+    if (m->work_bytes > 0 && !m->work_scratch)
+        return err_set(e, ERR_MEMORY, "no memory for the steps of %s: %zu bytes", m->model->family->name, m->work_bytes);
+    return ERR_OK;
+}
+
+static err_code open_hidden(struct sched_model *m, int rows, err *e)
+{
+    if (!m->model->decider)
+        return ERR_OK;
+    m->hidden_bytes = (size_t)rows * (size_t)m->model->hidden * sizeof(float);
+    m->hidden = mem_try_pages(m->hidden_bytes);
+    return m->hidden ? ERR_OK : err_set(e, ERR_MEMORY, "no memory for %d hidden states", rows);
+}
+
 static err_code open_step(struct sched_model *m, err *e)
 {
     const struct sched_config *c = &m->sched->config;
     const struct gen_ops *gen = m->model->family->gen;
-    int max_out = c->max_running + PROMPT_LOGITS;
-    m->max_rows = c->max_running + c->prefill_chunk;
-    batch_init(&m->batch, m->max_rows, c->max_running, max_out);
+    int nout = max_out(c);
+    m->max_rows = max_rows(c);
+    batch_init(&m->batch, m->max_rows, c->max_running, nout);
     m->items = mem_new((size_t)c->max_running * sizeof *m->items);
-    m->scratch_bytes = gen->scratch_bytes(m->model, m->max_rows, max_out, team_size(m->sched->team));
-    if (!size_mul((size_t)m->model->vocab, sizeof(float) * (size_t)(max_out + 1), &m->logits_bytes))
-        return err_set(e, ERR_MEMORY, "logits of %d rows by %d are too large", max_out, m->model->vocab);
+    m->scratch_bytes = gen->scratch_bytes(m->model, m->max_rows, nout, team_size(m->sched->team));
+    if (!size_mul((size_t)m->model->vocab, sizeof(float) * (size_t)(nout + 1), &m->logits_bytes))
+        return err_set(e, ERR_MEMORY, "logits of %d rows by %d are too large", nout, m->model->vocab);
     m->logits = mem_try_pages(m->logits_bytes);
     m->scratch = m->scratch_bytes > 0 ? mem_try_pages(m->scratch_bytes) : NULL;
     if (!m->logits || (!m->scratch && m->scratch_bytes > 0))
         return err_set(e, ERR_MEMORY, "no memory for steps of %d rows: %zu bytes of scratch, %zu of logits", m->max_rows,
                        m->scratch_bytes, m->logits_bytes);
-    m->spare = m->logits + (size_t)max_out * (size_t)m->model->vocab;
-    m->batch.b.logits = m->logits;
+    m->spare = m->logits + (size_t)nout * (size_t)m->model->vocab;
     m->batch.b.scratch = m->scratch;
-    return ERR_OK;
+    return open_hidden(m, nout, e);
 }
 
 static bool publish_model(struct sched *s, struct sched_model *m)
@@ -133,8 +196,6 @@ static bool publish_model(struct sched *s, struct sched_model *m)
 
 err_code sched_model_open(struct sched *s, struct model *model, size_t kv_bytes, struct sched_model **ret_model, err *e)
 {
-    if (!model->family->gen)
-        return err_set(e, ERR_UNSUPPORTED, "family %s cannot generate text", model->family->name);
     struct sched_model *m = mem_new(sizeof *m);
     m->sched = s;
     m->model = model;
@@ -142,8 +203,11 @@ err_code sched_model_open(struct sched *s, struct model *model, size_t kv_bytes,
     int nslots = slot_count(s->slots);
     m->waiting = mem_new((size_t)nslots * sizeof *m->waiting);
     m->running = mem_new((size_t)nslots * sizeof *m->running);
-    err_code code = open_pool(m, kv_bytes, e);
-    if (!code)
+    m->context = model->context;
+    err_code code = open_works(m, e);
+    if (!code && model->family->gen)
+        code = open_pool(m, kv_bytes, e);
+    if (!code && model->family->gen)
         code = open_step(m, e);
     if (!code && !publish_model(s, m))
         code = err_set(e, ERR_UNSUPPORTED, "more than %d models", SCHED_MAX_MODELS);
@@ -164,6 +228,8 @@ void sched_model_close(struct sched_model *m)
     batch_done(&m->batch);
     mem_free_pages(m->logits, m->logits_bytes);
     mem_free_pages(m->scratch, m->scratch_bytes);
+    mem_free_pages(m->hidden, m->hidden_bytes);
+    mem_free_pages(m->work_scratch, m->work_bytes);
     free(m->items);
     free(m->waiting);
     free(m->running);
@@ -177,7 +243,7 @@ int sched_model_context(const struct sched_model *m)
 
 int sched_model_pages(const struct sched_model *m)
 {
-    return kv_pool_pages(m->pool);
+    return m->pool ? kv_pool_pages(m->pool) : 0;
 }
 
 size_t sched_model_kv_bytes(const struct sched_model *m)
@@ -234,6 +300,12 @@ static bool is_live(const struct choice *c)
     return c->active && !c->done;
 }
 
+// Of the kind the step is made of.
+static bool in_step(const struct sched_model *m, const struct session *s)
+{
+    return session_decides(s) == m->decide && s->state != SESSION_WORK;
+}
+
 // ---- the end of a session
 
 static void count_end(struct sched *s, const struct session *x, const err *why)
@@ -255,6 +327,7 @@ static void end_session(struct sched *s, struct session *x, const err *why)
 static void end_running(struct sched_model *m, struct session *x, const err *why)
 {
     m->nseqs -= live_choices(x);
+    m->nworks -= x->work != NULL;
     remove_from(m->running, &m->nrunning, x);
     end_session(m->sched, x, why);
 }
@@ -293,9 +366,8 @@ static void end_all(struct sched *s, const err *why)
 // Known tokens and the next few, but no more than it can ever need.
 static int wanted_positions(const struct session *s, const struct choice *c)
 {
-    int known = c->active ? c->nids : s->nprompt, most = session_positions(s);
-    int want = known + SCHED_GROW_TOKENS;
-    return want < most ? want : most;
+    int known = c->ids ? c->nids : s->nprompt, want = known + SCHED_GROW_TOKENS;
+    return want < c->limit ? want : c->limit;
 }
 
 static int match(const struct session *s, struct choice *c)
@@ -309,7 +381,7 @@ static bool promise_choice(struct session *s, struct choice *c, int spare)
 {
     int have;
     if (c->active) {
-        prefix_seq_init(s->prefix, &c->seq, s->task->cache_salt);
+        prefix_seq_init(s->prefix, &c->seq, s->task->cache_salt, session_decides(s));
         have = match(s, c) / KV_PAGE_TOKENS;
     } else {
         have = s->nprompt / KV_PAGE_TOKENS;  // shared with choice 0 after the fork
@@ -334,19 +406,66 @@ static bool promise_pages(struct sched_model *m, struct session *s)
     return true;
 }
 
+// As many works of the kind as run side by side are running.
+static bool works_full(const struct sched_model *m, const struct session *s)
+{
+    return s->work && m->nworks >= s->work->ops->max_running;
+}
+
+// What the work wants next. Its failure ends the session with the step.
+static void advance(struct session *s)
+{
+    err e = {0};
+    enum work_next next = s->work->ops->after ? s->work->ops->after(s->work, s, &e)
+                        : s->work->rounds_over ? WORK_DONE : WORK_WAIT;
+    s->ready = next == WORK_MORE;
+    s->finished = next == WORK_DONE;
+    bool stuck = next == WORK_WAIT && (!session_has_rounds(s) || s->work->rounds_over);
+    if (stuck && !s->failure.code)
+        err_set(&s->failure, ERR_INTERNAL, "the task waits for nothing");
+    if (next == WORK_FAIL)
+        s->failure = e;
+}
+
+static void begin_work(struct sched_model *m, struct session *s)
+{
+    struct work *w = s->work;
+    w->scratch = m->work_scratch;
+    w->lanes = team_size(m->sched->team);
+    if (w->ops->begin && w->ops->begin(w, &s->failure))
+        return;
+    if (!session_has_rounds(s))
+        session_start(s);
+    advance(s);
+}
+
+static void start(struct sched_model *m, struct session *s)
+{
+    bool first = s->state == SESSION_QUEUED;
+    insert_sorted(m->running, &m->nrunning, s);
+    m->nseqs += live_choices(s);
+    m->nworks += s->work != NULL;
+    session_set_state(s, s->n > 0 ? SESSION_PREFILL : SESSION_WORK);
+    if (s->waiting)
+        slot_begin(s->slots);
+    s->waiting = false;
+    if (s->work && first)
+        begin_work(m, s);
+}
+
+// In order of arrival; only one that waits for others of its kind to end lets the rest pass.
 static void admit(struct sched_model *m)
 {
-    while (m->nwaiting > 0) {
-        struct session *s = m->waiting[0];
+    for (int i = 0; i < m->nwaiting;) {
+        struct session *s = m->waiting[i];
+        if (works_full(m, s)) {
+            i++;
+            continue;
+        }
         if (m->nseqs + live_choices(s) > m->sched->config.max_running || !promise_pages(m, s))
             return;
-        remove_at(m->waiting, &m->nwaiting, 0);
-        insert_sorted(m->running, &m->nrunning, s);
-        m->nseqs += live_choices(s);
-        session_set_state(s, SESSION_PREFILL);
-        if (s->waiting)
-            slot_begin(s->slots);
-        s->waiting = false;
+        remove_at(m->waiting, &m->nwaiting, i);
+        start(m, s);
     }
 }
 
@@ -356,6 +475,7 @@ static void preempt(struct sched_model *m, struct session *s)
     m->sched->stats.preempted++;
     remove_from(m->running, &m->nrunning, s);
     m->nseqs -= live_choices(s);
+    m->nworks -= s->work != NULL;
     session_set_state(s, SESSION_PREEMPTED);
     insert_sorted(m->waiting, &m->nwaiting, s);
 }
@@ -379,15 +499,24 @@ static bool grow(struct session *s, struct choice *c)
     return prefix_seq_reserve(s->prefix, q, next);
 }
 
+// The youngest that has pages.
+static struct session *youngest(const struct sched_model *m)
+{
+    int i = m->nrunning - 1;
+    while (m->running[i]->state == SESSION_WORK)
+        i--;
+    return m->running[i];
+}
+
 // Pages for this step's decode rows, oldest sessions first; the youngest pays when there are none.
 static void make_room(struct sched_model *m)
 {
     for (int i = 0; i < m->nrunning; i++) {
         struct session *s = m->running[i];
-        for (int k = 0; k < s->n; k++) {
+        for (int k = 0; k < s->n && in_step(m, s); k++) {
             struct choice *c = &s->choices[k];
             while (s->state != SESSION_PREEMPTED && is_decoding(s, c) && !grow(s, c))
-                preempt(m, m->running[m->nrunning - 1]);
+                preempt(m, youngest(m));
         }
     }
 }
@@ -403,7 +532,7 @@ static void plan_decode(struct sched_model *m)
 {
     for (int i = 0; i < m->nrunning; i++) {
         struct session *s = m->running[i];
-        for (int k = 0; k < s->n; k++)
+        for (int k = 0; k < s->n && in_step(m, s); k++)
             if (is_decoding(s, &s->choices[k]))
                 add_item(m, s, &s->choices[k], 1, BATCH_OUT_LAST);
     }
@@ -427,7 +556,8 @@ static void plan_prompt(struct sched_model *m, struct session *s, struct choice 
     if (c->seq.kv.npages * KV_PAGE_TOKENS == c->seq.kv.len)
         begin_prompt(m, s, c);
     int left = c->nids - c->seq.kv.len, rows = left < *budget ? left : *budget;
-    enum batch_out out = rows == left ? BATCH_OUT_LAST : BATCH_OUT_NONE;
+    bool stem = session_has_rounds(s) && c == session_stem(s);
+    enum batch_out out = rows == left && !stem ? BATCH_OUT_LAST : BATCH_OUT_NONE;
     if (session_wants_prompt_logprobs(s)) {
         int spare = PROMPT_LOGITS - m->prompt_logits;
         rows = rows < spare ? rows : spare;
@@ -446,16 +576,31 @@ static void plan_prefill(struct sched_model *m)
     int budget = cost_budget(&m->cost, m->decode_rows, m->sched->config.prefill_chunk);
     for (int i = 0; i < m->nrunning && budget > 0; i++) {
         struct session *s = m->running[i];
-        for (int k = 0; k < s->n && budget > 0; k++)
+        for (int k = 0; k < s->n && budget > 0 && in_step(m, s); k++)
             if (is_live(&s->choices[k]) && !is_decoding(s, &s->choices[k]))
                 plan_prompt(m, s, &s->choices[k], &budget);
     }
+}
+
+// Decisions and generation take turns: all rows of a step have the adapter or none.
+static bool choose_kind(const struct sched_model *m)
+{
+    bool kinds[2] = {false, false};
+    for (int i = 0; i < m->nrunning; i++)
+        if (m->running[i]->state != SESSION_WORK)
+            kinds[session_decides(m->running[i])] = true;
+    return kinds[0] && kinds[1] ? m->decide_next : kinds[1];
 }
 
 static void plan(struct sched_model *m)
 {
     batch_clear(&m->batch);
     m->nitems = m->decode_rows = m->prefill_rows = m->prompt_logits = 0;
+    m->decide = choose_kind(m);
+    m->decide_next = !m->decide;
+    m->batch.b.logits = m->decide ? NULL : m->logits;
+    m->batch.b.hidden = m->decide ? m->hidden : NULL;
+    m->batch.b.adapter = m->decide;
     make_room(m);
     plan_decode(m);
     plan_prefill(m);
@@ -500,6 +645,49 @@ static void finish_prompt(struct sched_model *m, struct session *s, const float 
     }
 }
 
+// A round is over: the next one goes on from the stem, now or once there are pages for it.
+static void next_round(struct sched_model *m, struct session *s)
+{
+    struct choice *c = session_round(s);
+    if (round_next(s)) {
+        const struct choice *stem = session_stem(s);  // after a preemption it may not be computed again yet
+        if (!promise_choice(s, c, m->nseqs) || (stem->seq.kv.len == stem->nids && !round_fork(s)))
+            preempt(m, s);
+        else if (s->state == SESSION_DECODE)
+            session_set_state(s, SESSION_PREFILL);
+        return;
+    }
+    if (s->failure.code)
+        return;
+    prefix_seq_done(s->prefix, &session_stem(s)->seq);
+    m->nseqs -= live_choices(s);
+    s->choices[0].done = s->choices[1].done = true;
+    s->ndone = s->n;
+    session_set_state(s, SESSION_WORK);
+}
+
+static void work_off_round(struct sched_model *m, const struct plan_item *it)
+{
+    struct session *s = it->session;
+    struct choice *stem = session_stem(s), *c = session_round(s);
+    if (it->choice == stem) {
+        if (stem->seq.kv.len == stem->nids && !c->active && !round_fork(s))
+            err_set(&s->failure, ERR_MEMORY, "no memory to go on from the common part");
+        return;
+    }
+    if (c->seq.kv.len < c->nids)
+        return;
+    size_t row = (size_t)(it->first_out + it->nout - 1);
+    bool over = m->decide ? round_read(s, m->hidden + row * (size_t)m->model->hidden)
+                          : round_take(s, m->logits + row * (size_t)m->model->vocab);
+    if (!s->failure.code && over)
+        next_round(m, s);
+    else if (s->state == SESSION_PREFILL)
+        session_set_state(s, SESSION_DECODE);
+    if (!s->failure.code)
+        advance(s);
+}
+
 static bool all_decoding(const struct session *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -512,8 +700,12 @@ static void work_off(struct sched_model *m, const struct plan_item *it)
 {
     struct session *s = it->session;
     struct choice *c = it->choice;
-    if (s->failure.code || slot_cancelled(s->slots, s->ticket))
+    if (s->failure.code || slot_cancelled(s->slots, s->ticket) || s->state == SESSION_PREEMPTED)
         return;
+    if (session_has_rounds(s)) {
+        work_off_round(m, it);
+        return;
+    }
     if (session_wants_prompt_logprobs(s))
         take_prompt_logits(m, it);
     if (c->seq.kv.len < c->nids)
@@ -541,13 +733,18 @@ static void commit(struct sched_model *m)
         work_off(m, &m->items[i]);
         m->sched->stats.completion_tokens += (uint64_t)(m->items[i].session->completion_tokens - before);
     }
+}
+
+// Ends what is done, went wrong or was cancelled meanwhile.
+static void settle(struct sched_model *m)
+{
     for (int i = m->nrunning - 1; i >= 0; i--) {
         struct session *s = m->running[i];
         err e = {0};
-        if (s->ndone == s->n)  // before a cancel that came after its last token
-            end_running(m, s, NULL);
-        else if (s->failure.code)
+        if (s->failure.code)
             end_running(m, s, &s->failure);
+        else if (session_over(s))  // before a cancel that came after its last token
+            end_running(m, s, NULL);
         else if (session_must_end(s, INT64_MIN, &e))
             end_running(m, s, &e);
     }
@@ -559,30 +756,71 @@ static void forward(struct lane *lane, void *arg)
     m->model->family->gen->forward(m->model, &m->batch.b, lane);
 }
 
-static void step(struct sched_model *m)
+// One batch through the language model. False: there was nothing to compute.
+static bool run_batch(struct sched_model *m)
 {
     struct sched *s = m->sched;
+    if (m->nseqs == 0)
+        return false;
     plan(m);
     if (m->nitems == 0)
-        return;
+        return false;
     double start = clock_s();
     team_run(s->team, forward, m);
     double took = clock_s() - start;
     cost_learn(&m->cost, m->decode_rows, m->prefill_rows, took);
-    s->stats.steps++;
     s->stats.busy_s += took;
     commit(m);
+    return true;
+}
+
+static void work_step(struct lane *lane, void *arg)
+{
+    struct work *w = arg;
+    w->ops->step(w, lane);
+}
+
+// One step of the next session whose work has one. False: none has.
+static bool run_work(struct sched_model *m)
+{
+    for (int i = 1; i <= m->nrunning; i++) {
+        int k = (m->work_turn + i) % m->nrunning;
+        struct session *s = m->running[k];
+        if (!s->ready || s->failure.code)
+            continue;
+        double start = clock_s();
+        s->work->slice_ns = clock_ns() + SLICE_MS * 1000000LL;
+        team_run(m->sched->team, work_step, s->work);
+        m->sched->stats.busy_s += clock_s() - start;
+        m->work_turn = k;
+        if (!slot_cancelled(s->slots, s->ticket))
+            advance(s);
+        return true;
+    }
+    return false;
+}
+
+// A step of a work and one of the language model take turns when both have something to do.
+static bool step(struct sched_model *m)
+{
+    bool worked = m->work_next ? run_work(m) || run_batch(m) : run_batch(m) || run_work(m);
+    m->work_next = !m->work_next;
+    m->sched->stats.steps += worked;
+    settle(m);
+    return worked;
 }
 
 // ---- the thread
 
 static void add_pages(const struct sched_model *m, struct engine_stats *st)
 {
+    st->running += m->nrunning;
+    if (!m->pool)
+        return;
     int pages = kv_pool_pages(m->pool), cached = prefix_evictable(m->prefix);
     st->kv_pages += (size_t)pages;
     st->kv_pages_cached += (size_t)prefix_cached(m->prefix);
     st->kv_pages_used += (size_t)(pages - kv_pool_free_pages(m->pool) - cached);
-    st->running += m->nrunning;
 }
 
 // Called with the lock held.
@@ -599,6 +837,8 @@ static void answer_check(struct sched *s)
         return;
     s->check_ok = true;
     for (int i = 0; i < s->nmodels; i++) {
+        if (!s->models[i]->pool)
+            continue;
         if (s->check_flush)
             prefix_flush(s->models[i]->prefix);
         s->check_ok &= prefix_check(s->models[i]->prefix);
@@ -653,9 +893,9 @@ static bool turn(struct sched *s)
         int k = (s->turn + i) % n;
         if (s->models[k]->nrunning == 0)
             continue;
-        step(s->models[k]);
         s->turn = k + 1;
-        return true;
+        if (step(s->models[k]))
+            return true;
     }
     return false;
 }

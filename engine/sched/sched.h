@@ -8,15 +8,17 @@
 //     sched_model_close(m);                                  // afterwards
 //
 // A turn of the thread: take what arrived, end what was cancelled or is late, admit, then one step of one model; models
-// with work take turns. A step computes one batch: every decoding row of the model, and prefill tokens up to a budget, all
-// of it to the oldest prompt, what is left to the next. The budget keeps a step near 100 ms (scheduling.md §0.2) from two
-// running averages, the time of a decode step of that many rows and the time of a prefill token. Budget and order change
-// when a token is computed, never which.
+// with something to do take turns. A step is one of a work (work.h) or one batch, by turns; decisions and generation have
+// batches of their own, since the adapter is on for all rows or for none. A batch holds every decoding row of the model
+// and prefill tokens up to a budget, all of it to the oldest prompt, what is left to the next. The budget keeps a step
+// near 100 ms (scheduling.md §0.2) from two running averages, the time of a decode step of that many rows and the time of
+// a prefill token. Budget and order change when a token is computed, never which.
 //
 // Memory: a session is admitted when pages for its prompt and the next 256 tokens of each choice can be promised, and
 // takes further promises as it grows. When there are none left the youngest session is preempted: it keeps what it knows,
 // gives its pages back, and is computed again later. The oldest is never preempted, and prep refuses what could not
-// run alone, so every stream ends. Within a model sessions are admitted in order of arrival.
+// run alone, so every stream ends. Within a model sessions are admitted in order of arrival; works beyond their
+// max_running let others pass.
 #pragma once
 
 #include <stdbool.h>
@@ -42,6 +44,14 @@ enum { SCHED_MAX_CHUNK = 512, SCHED_GROW_TOKENS = 256, SCHED_MAX_MODELS = 64 };
 MUST_CHECK err_code sched_open(const struct sched_config *c, struct slot_table *slots, struct sched **ret_sched, err *e);
 void sched_close(struct sched *s);  // the threads end; models stay the caller's
 void sched_free(struct sched *s);   // after sched_close
+
+// What serving a model takes beside its weights and its KV pool.
+struct sched_needs {
+    size_t step;          // scratch, logits and hidden states of a batch
+    size_t work_scratch;  // shared by the model's works
+    size_t works;         // as many as run side by side, together
+};
+void sched_needs(const struct model *m, const struct sched_config *c, int lanes, struct sched_needs *ret_needs);
 
 // Any thread. kv_bytes is the most the pool may take; it takes no more than its sequences could use twice over.
 MUST_CHECK err_code sched_model_open(struct sched *s, struct model *m, size_t kv_bytes, struct sched_model **ret_model,

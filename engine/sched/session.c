@@ -13,9 +13,12 @@
 // legal[from][to]
 static const bool legal[SESSION_STATES][SESSION_STATES] = {
     [SESSION_PREP] = {[SESSION_QUEUED] = true, [SESSION_DONE] = true},
-    [SESSION_QUEUED] = {[SESSION_PREFILL] = true, [SESSION_DONE] = true},
-    [SESSION_PREFILL] = {[SESSION_DECODE] = true, [SESSION_PREEMPTED] = true, [SESSION_DONE] = true},
-    [SESSION_DECODE] = {[SESSION_PREEMPTED] = true, [SESSION_DONE] = true},
+    [SESSION_QUEUED] = {[SESSION_PREFILL] = true, [SESSION_WORK] = true, [SESSION_DONE] = true},
+    [SESSION_PREFILL] = {[SESSION_DECODE] = true, [SESSION_PREEMPTED] = true, [SESSION_WORK] = true,
+                         [SESSION_DONE] = true},
+    [SESSION_DECODE] = {[SESSION_PREFILL] = true, [SESSION_PREEMPTED] = true, [SESSION_WORK] = true,
+                        [SESSION_DONE] = true},
+    [SESSION_WORK] = {[SESSION_DONE] = true},
     [SESSION_PREEMPTED] = {[SESSION_PREFILL] = true, [SESSION_DONE] = true},
 };
 
@@ -38,13 +41,16 @@ void session_set_state(struct session *s, enum session_state to)
 
 // ---- preparation
 
-static void choice_init(struct session *s, struct choice *c, int index)
+void session_init_choice(struct session *s, struct choice *c, int index)
 {
-    const struct generate *g = &s->task->generate;
     c->index = index;
-    c->stop = stop_new(g->stop, g->nstop);
     buf_init(&c->piece, SIZE_MAX);
     buf_init(&c->text, SIZE_MAX);
+    if (s->task->kind != TASK_GENERATE)
+        return;
+    const struct generate *g = &s->task->generate;
+    c->stop = stop_new(g->stop, g->nstop);
+    c->limit = s->nprompt + (s->max_out > 1 ? s->max_out - 1 : 0);  // the last token is not computed
     if (s->model->tokenizer)
         detok_init(&c->detok, s->model->tokenizer, true);
     // An answer to messages is a text of its own; anything else continues the prompt's, leading space and all.
@@ -55,11 +61,11 @@ void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out)
 {
     const struct generate *g = &s->task->generate;
     s->n = g->n;
-    s->nprompt = nids;
+    s->nprompt = s->prompt_tokens = nids;
     s->max_out = max_out;
     s->choices = mem_new((size_t)s->n * sizeof *s->choices);
     for (int i = 0; i < s->n; i++)
-        choice_init(s, &s->choices[i], i);
+        session_init_choice(s, &s->choices[i], i);
     struct choice *c = &s->choices[0];
     c->ids = ids;
     c->nids = c->cap = nids;
@@ -75,9 +81,9 @@ bool session_wants_prompt_logprobs(const struct session *s)
     return s->prompt_logprobs && s->nprompt_logprobs < s->nprompt;
 }
 
-int session_positions(const struct session *s)
+bool session_over(const struct session *s)
 {
-    return s->nprompt + (s->max_out > 1 ? s->max_out - 1 : 0);
+    return s->work ? s->finished : s->ndone == s->n;
 }
 
 err_code session_must_end(const struct session *s, int64_t now_ns, err *e)
@@ -94,7 +100,7 @@ err_code session_must_end(const struct session *s, int64_t now_ns, err *e)
 
 void session_emit(struct session *s, struct event *ev)
 {
-    ev->usage = (struct usage){s->nprompt, s->cached, s->completion_tokens};
+    ev->usage = (struct usage){s->prompt_tokens, s->cached, s->completion_tokens};
     s->task->on_event(s->task, ev);
 }
 
@@ -145,7 +151,7 @@ void session_start(struct session *s)
 {
     s->begun = true;
     session_emit(s, &(struct event){.kind = EVENT_START});
-    if (s->task->generate.echo && !s->prompt_logprobs)
+    if (s->task->kind == TASK_GENERATE && s->task->generate.echo && !s->prompt_logprobs)
         emit_echo(s);
 }
 
@@ -197,7 +203,7 @@ void session_fork_choice(struct session *s, struct choice *c)
     c->sampler = sampler_fork(from->sampler, c->index);
 }
 
-static void add_id(struct choice *c, int32_t id)
+void session_add_id(struct choice *c, int32_t id)
 {
     if (c->nids == c->cap) {
         c->cap = c->cap + c->cap / 2 + 64;
@@ -329,7 +335,7 @@ void session_sample(struct session *s, struct choice *c, float *logits)
                 c->nids - 1);
         return;
     }
-    add_id(c, id);
+    session_add_id(c, id);
     s->completion_tokens++;
     if (stop)
         end_choice(s, c, FINISH_STOP, false);
@@ -366,10 +372,14 @@ void session_end(struct session *s, const err *why)
         free((void *)s->prompt_logprobs[i].top);
     free(s->prompt_logprobs);
     free(s->choices);
+    if (s->work)
+        s->work->ops->free(s->work);
     slot_give(s->slots, s->ticket, s->waiting);
     struct event ev = {.kind = EVENT_END};
-    if (why)
+    if (why) {
         ev.error = *why;
+        model_hide_paths(s->model, s->task->model, &ev.error);
+    }
     session_emit(s, &ev);
     task_free(s->task);
     free(s);

@@ -4,6 +4,8 @@
 //                          ▲                    │  ▲                         │
 //                          │                    ▼  └──admitted───┐           │ memory needed
 //                          └─ (never back)   PREEMPTED ◀─────────┴───────────┘
+//   QUEUED ──admitted──▶ WORK: a task of steps only (work.h). With rounds as above, DECODE ──next round──▶ PREFILL, and
+//   WORK after the last one
 //   every state ── session_end ──▶ DONE, once
 //
 // PREP belongs to a prep thread, all later states to the scheduler; a pointer is handed over through the scheduler's
@@ -12,6 +14,8 @@
 //
 // A choice's known tokens are ids[0 .. nids); the first seq.kv.len of them are computed. One token known and not computed
 // is the ordinary state of decoding; more is prefill. Usage counts every sampled token, the one that ends a turn included.
+//
+// A work with rounds has two choices: 0 is the stem, which is computed and never sampled from, 1 the round (round.h).
 #pragma once
 
 #include <stdbool.h>
@@ -21,6 +25,7 @@
 #include "engine/engine.h"
 #include "engine/sched/prefix.h"
 #include "engine/sched/slot.h"
+#include "engine/sched/work.h"
 #include "engine/text/sampler.h"
 #include "engine/text/stop.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -29,7 +34,8 @@ struct model;
 struct sched_model;
 
 enum session_state {
-    SESSION_PREP, SESSION_QUEUED, SESSION_PREFILL, SESSION_DECODE, SESSION_PREEMPTED, SESSION_DONE, SESSION_STATES
+    SESSION_PREP, SESSION_QUEUED, SESSION_PREFILL, SESSION_DECODE, SESSION_PREEMPTED, SESSION_WORK, SESSION_DONE,
+    SESSION_STATES
 };
 
 enum { SESSION_MAX_LOGPROBS = 64 };
@@ -46,6 +52,7 @@ struct choice {
     bool done;
     int32_t *ids;
     int nids, cap;
+    int limit;               // most positions it computes
     struct prefix_seq seq;
     struct sampler *sampler;
     struct stop *stop;
@@ -68,8 +75,14 @@ struct session {
     struct prefix *prefix;
     int context;
 
+    struct work *work;     // what it does besides generating tokens; NULL: nothing
+    bool ready;            // the work has a step to run
+    bool finished;         // the work has sent everything
+    int round;             // rounds begun
+
     uint64_t arrival;      // order of admission
-    int nprompt, cached;
+    int nprompt, cached;   // tokens of the prompt (with rounds: of the stem)
+    int prompt_tokens;     // usage
     int max_out;           // most tokens a choice may get
     int completion_tokens;
     bool begun;            // EVENT_START was sent
@@ -91,7 +104,11 @@ void session_set_state(struct session *s, enum session_state to);
 void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out);
 
 bool session_wants_prompt_logprobs(const struct session *s);  // and does not have them all
-int session_positions(const struct session *s);  // most positions one choice computes
+// A choice of its own starts here: no text yet, nothing sampled. Frees nothing.
+void session_init_choice(struct session *s, struct choice *c, int index);
+void session_add_id(struct choice *c, int32_t id);
+// Everything is done: only session_end is left.
+bool session_over(const struct session *s);
 // Why it must end now: cancelled, deadline passed; ERR_OK: it may go on.
 err_code session_must_end(const struct session *s, int64_t now_ns, err *e);
 

@@ -1,5 +1,5 @@
 // bpe.c - byte-pair encoding by ranked merges: over the byte alphabet (GPT-2, Llama 3, Qwen), or over characters with
-// byte fallback (tokenizer.json of Llama 2, Gemma).
+// byte fallback (tokenizer.json of Llama 2, Gemma). CLIP's words end in a suffix: their last letter starts as "x</w>".
 //
 // Sennrich, Haddow, Birch 2016; ranks and corner cases as in Hugging Face's tokenizers. The model is immutable after
 // open. No cache of words: merges are cheap enough, and threads share nothing.
@@ -26,6 +26,7 @@ struct bpe {
     size_t mask;
     uint64_t seed;
     int32_t bytes[256];  // ids of the byte alphabet, or of <0xHH>; -1: none
+    int32_t ends[256];   // ids of letters that end a word: the suffix behind them, or the same as bytes
     bool letters;        // over the byte alphabet
     bool fallback;       // characters without a token become <0xHH>
     bool ignore_merges, fuse_unknown;
@@ -103,15 +104,18 @@ static err_code add_merge_line(const struct vocab *v, struct bpe *m, const char 
 
 // ---- ids of single bytes
 
-static void find_bytes(const struct vocab *v, struct bpe *m, bool letters)
+static void find_bytes(const struct vocab *v, struct bpe *m, const char *suffix)
 {
     for (int b = 0; b < 256; b++) {
-        char s[8];
-        int n = letters ? tokenizer_vocab_letter((uint8_t)b, s) : 6;
-        if (!letters)
+        char s[8 + DECODE_SUFFIX];
+        int n = m->letters ? tokenizer_vocab_letter((uint8_t)b, s) : 6;
+        if (!m->letters)
             snprintf(s, sizeof s, "<0x%02X>", b);
         if (!tokenizer_vocab_find(v, s, (size_t)n, &m->bytes[b]))
             m->bytes[b] = -1;
+        memcpy(s + n, suffix, strlen(suffix));
+        if (!tokenizer_vocab_find(v, s, (size_t)n + strlen(suffix), &m->ends[b]))
+            m->ends[b] = -1;
     }
 }
 
@@ -125,22 +129,6 @@ static void measure(const struct vocab *v, struct bpe *m)
 }
 
 // ---- tokenizer.json
-
-static err_code read_vocab(struct vocab *v, const json_t *vocab, err *e)
-{
-    const char *key;
-    json_t *id;
-    if (!json_is_object(vocab))
-        return err_set(e, ERR_CORRUPT, "tokenizer.json: model.vocab is not an object");
-    json_object_foreach ((json_t *)vocab, key, id) {
-        if (!json_is_integer(id))
-            return err_set(e, ERR_CORRUPT, "tokenizer.json: id of token '%.60s' is not a number", key);
-        err_code rc = tokenizer_vocab_set(v, json_integer_value(id), key, strlen(key), 0, e);
-        if (rc)
-            return rc;
-    }
-    return ERR_OK;
-}
 
 static err_code read_merge(const struct vocab *v, struct bpe *m, const json_t *j, size_t rank, struct buf *tmp, err *e)
 {
@@ -171,16 +159,18 @@ static err_code read_merges(const struct vocab *v, struct bpe *m, const json_t *
     return rc;
 }
 
-// Options that change the result and that no byte-level or SentencePiece-type model here uses.
-static err_code refuse(const json_t *model, err *e)
+// Options that change the result and that no model here uses.
+static err_code refuse(const json_t *model, bool letters, err *e)
 {
-    static const char *const names[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    for (int i = 0; i < 2; i++) {
-        const json_t *j = json_object_get(model, names[i]);
-        if (json_is_string(j) && json_string_length(j) > 0)
-            return err_set_param(e, ERR_UNSUPPORTED, names[i], "tokenizer.json: %s '%.40s' is not supported", names[i],
-                                 json_string_value(j));
-    }
+    const json_t *prefix = json_object_get(model, "continuing_subword_prefix");
+    const json_t *suffix = json_object_get(model, "end_of_word_suffix");
+    if (json_is_string(prefix) && json_string_length(prefix) > 0)
+        return err_set_param(e, ERR_UNSUPPORTED, "continuing_subword_prefix",
+                             "tokenizer.json: continuing_subword_prefix '%.40s' is not supported", json_string_value(prefix));
+    if (json_string_length(suffix) >= DECODE_SUFFIX || (json_string_length(suffix) > 0 && !letters))
+        return err_set_param(e, ERR_UNSUPPORTED, "end_of_word_suffix",
+                             "tokenizer.json: end_of_word_suffix '%.40s' is supported with ByteLevel and up to %d bytes",
+                             json_string_value(suffix), DECODE_SUFFIX - 1);
     const json_t *dropout = json_object_get(model, "dropout");
     if (json_is_number(dropout) && json_number_value(dropout) != 0)
         return err_set_param(e, ERR_UNSUPPORTED, "dropout", "tokenizer.json: dropout %g is not supported",
@@ -190,23 +180,25 @@ static err_code refuse(const json_t *model, err *e)
 
 static err_code open_json(struct tokenizer *t, const json_t *model, err *e)
 {
-    err_code rc = refuse(model, e);
+    err_code rc = refuse(model, tokenizer_pretok_is_bytes(t->pretok), e);
     if (rc)
         return rc;
     struct bpe *m = t->model = mem_new(sizeof *m);
+    const char *suffix = json_string_value(json_object_get(model, "end_of_word_suffix"));
     m->letters = tokenizer_pretok_is_bytes(t->pretok);
+    snprintf(t->decode.suffix, sizeof t->decode.suffix, "%s", suffix ? suffix : "");
     m->fallback = json_is_true(json_object_get(model, "byte_fallback"));
     m->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     m->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
     m->unknown = TOKEN_NONE;
-    if ((rc = read_vocab(&t->vocab, json_object_get(model, "vocab"), e)))
+    if ((rc = tokenizer_vocab_read(&t->vocab, json_object_get(model, "vocab"), e)))
         return rc;
     const json_t *unk = json_object_get(model, "unk_token");
     if (json_is_string(unk) &&
         !tokenizer_vocab_find(&t->vocab, json_string_value(unk), json_string_length(unk), &m->unknown))
         return err_set(e, ERR_CORRUPT, "tokenizer.json: unk_token '%.60s' is not in the vocabulary",
                        json_string_value(unk));
-    find_bytes(&t->vocab, m, m->letters);
+    find_bytes(&t->vocab, m, t->decode.suffix);
     measure(&t->vocab, m);
     return read_merges(&t->vocab, m, json_object_get(model, "merges"), e);
 }
@@ -276,7 +268,7 @@ static err_code open_gguf(struct tokenizer *t, const struct tokenizer_gguf *g, e
     set_decode(&t->decode, traits.raw);
     t->decode.strip = traits.raw && g->add_prefix == 1;
     gguf_bos(t, g, &traits);
-    find_bytes(&t->vocab, m, m->letters);
+    find_bytes(&t->vocab, m, "");
     measure(&t->vocab, m);
     return gguf_merges(t, m, g, e);
 }
@@ -286,7 +278,7 @@ static err_code open_gguf(struct tokenizer *t, const struct tokenizer_gguf *g, e
 static void add_letters(const struct bpe *m, struct merge_word *w, const char *p, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
-        int32_t id = m->bytes[(uint8_t)p[i]];
+        int32_t id = i + 1 < len ? m->bytes[(uint8_t)p[i]] : m->ends[(uint8_t)p[i]];
         if (id < 0)
             id = m->unknown;
         if (id >= 0)  // without an unknown token the byte is dropped, as the reference does

@@ -58,6 +58,18 @@ static err_code open_metaspace(const json_t *j, struct decode_rules *d, err *e)
     return ERR_OK;
 }
 
+static err_code open_wordpiece(const json_t *j, struct decode_rules *d, err *e)
+{
+    const json_t *prefix = json_object_get(j, "prefix");
+    const char *text = prefix ? json_string_value(prefix) : "##";
+    if (!text || strlen(text) >= sizeof d->prefix)
+        return err_set_param(e, ERR_UNSUPPORTED, "decoder", "decoder WordPiece: prefix is missing or too long");
+    d->words = true;
+    d->cleanup = !json_is_false(json_object_get(j, "cleanup"));
+    strcpy(d->prefix, text);
+    return ERR_OK;
+}
+
 static err_code open_steps(const json_t *j, struct decode_rules *d, int depth, err *e)
 {
     const char *type = json_string_value(json_object_get(j, "type"));
@@ -83,6 +95,8 @@ static err_code open_steps(const json_t *j, struct decode_rules *d, int depth, e
         return open_strip(j, d, e);
     else if (strcmp(type, "Metaspace") == 0)
         return open_metaspace(j, d, e);
+    else if (strcmp(type, "WordPiece") == 0)
+        return open_wordpiece(j, d, e);
     else if (strcmp(type, "Fuse") != 0)
         return err_set_param(e, ERR_UNSUPPORTED, "decoder", "decoder '%.60s' is not supported", type);
     return ERR_OK;
@@ -92,8 +106,10 @@ err_code detok_open(const struct json_t *decoder, struct decode_rules *ret_rules
 {
     struct decode_rules d = {0};
     err_code rc = open_steps(decoder, &d, 0, e);
-    if (rc == ERR_OK && d.bytes && (d.byte_runs || d.nreplaces))
+    if (rc == ERR_OK && d.bytes && (d.byte_runs || d.nreplaces || d.words))
         rc = err_set_param(e, ERR_UNSUPPORTED, "decoder", "decoder mixes ByteLevel with ByteFallback or replacements");
+    if (rc == ERR_OK && d.words && (d.byte_runs || d.nreplaces || d.strip))
+        rc = err_set_param(e, ERR_UNSUPPORTED, "decoder", "decoder mixes WordPiece with others");
     if (rc == ERR_OK)
         *ret_rules = d;
     return rc;
@@ -139,6 +155,21 @@ static void replace_in(struct buf *text, const char *from, const char *to, struc
     *tmp = was;
 }
 
+// A continuation without its mark, another word with a space before it. The first token of a text is its spelling.
+static void word_piece(const struct decode_rules *d, struct source s, struct buf *text, struct buf *tmp)
+{
+    static const char *const tidy[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
+                                          {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"},
+                                          {" 're", "'re"}};
+    size_t n = strlen(d->prefix);
+    bool inside = s.n >= n && memcmp(s.p, d->prefix, n) == 0;
+    if (!inside)
+        buf_add_char(text, ' ');
+    buf_add(text, s.p + (inside ? n : 0), s.n - (inside ? n : 0));
+    for (size_t i = 0; d->cleanup && i < sizeof tidy / sizeof *tidy; i++)
+        replace_in(text, tidy[i][0], tidy[i][1], tmp);
+}
+
 static void build_piece(const struct decode_rules *d, struct vocab_token *k, struct buf *text, struct buf *tmp)
 {
     struct source s = k->piece ? (struct source){k->piece, k->piece_len} : (struct source){k->text, k->len};
@@ -150,7 +181,16 @@ static void build_piece(const struct decode_rules *d, struct vocab_token *k, str
         return;
     }
     if (d->bytes && !(k->flags & TOKEN_ADDED)) {
+        size_t end = strlen(d->suffix);
+        bool word = end && s.n > end && memcmp(s.p + s.n - end, d->suffix, end) == 0;
+        s.n -= word ? end : 0;
         letters_to_bytes(s, text);
+        if (word)
+            buf_add_char(text, ' ');
+        return;
+    }
+    if (d->words) {
+        word_piece(d, s, text, tmp);
         return;
     }
     buf_add(text, s.p, s.n);
@@ -306,7 +346,9 @@ void detok_add(struct detok *d, int32_t id, struct buf *out)
         return;
     }
     end_run(d, out);
-    if (rules->strip_mark && !d->started)
+    if (rules->words && !d->started)
+        put_lossy(d, k->text, k->len, out);
+    else if (rules->strip_mark && !d->started)
         add_unspaced(d, k->piece, k->piece_len, out);
     else
         put_lossy(d, k->piece, k->piece_len, out);

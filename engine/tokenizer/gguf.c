@@ -186,6 +186,8 @@ static void read_ids(const struct weights *w, struct tokenizer_gguf *g)
     g->bos = read_id(w, "tokenizer.ggml.bos_token_id");
     g->eos = read_id(w, "tokenizer.ggml.eos_token_id");
     g->unknown = read_id(w, "tokenizer.ggml.unknown_token_id");
+    g->cls = read_id(w, "tokenizer.ggml.cls_token_id");
+    g->sep = read_id(w, "tokenizer.ggml.seperator_token_id");  // sic
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         int32_t id = read_id(w, stops[i]);
         if (id != TOKEN_NONE)
@@ -200,6 +202,8 @@ static void read_ids(const struct weights *w, struct tokenizer_gguf *g)
     g->add_bos = read_flag(w, "tokenizer.ggml.add_bos_token");
     g->add_eos = read_flag(w, "tokenizer.ggml.add_eos_token");
     g->add_prefix = read_flag(w, "tokenizer.ggml.add_space_prefix");
+    g->lowercase = read_flag(w, "tokenizer.ggml.normalizer.lowercase");
+    g->strip_accents = read_flag(w, "tokenizer.ggml.normalizer.strip_accents");
 }
 
 static err_code read(const struct weights *w, struct tokenizer_gguf *g, err *e)

@@ -222,18 +222,55 @@ static void read_ends(struct tokenizer *t, const struct tokenizer_json_files *f)
 
 static err_code read_decoder(struct tokenizer *t, const json_t *decoder, err *e)
 {
-    if (decoder && !json_is_null(decoder))
-        return detok_open(decoder, &t->decode, e);
+    if (decoder && !json_is_null(decoder)) {
+        struct decode_rules rules;
+        err_code rc = detok_open(decoder, &rules, e);
+        if (rc)
+            return rc;
+        memcpy(rules.suffix, t->decode.suffix, sizeof rules.suffix);  // the model's
+        t->decode = rules;
+        return ERR_OK;
+    }
     if (!tokenizer_pretok_is_bytes(t->pretok))
         return err_set_param(e, ERR_UNSUPPORTED, "decoder", "tokenizer.json has no decoder");
     t->decode.bytes = true;
     return ERR_OK;
 }
 
+static bool lowers(const json_t *normal)
+{
+    const char *type = json_string_value(json_object_get(normal, "type"));
+    const json_t *list = json_object_get(normal, "normalizers"), *one;
+    size_t i;
+    if (type && !strcmp(type, "Lowercase"))
+        return true;
+    if (type && !strcmp(type, "BertNormalizer") && !json_is_false(json_object_get(normal, "lowercase")))
+        return true;
+    json_array_foreach(list, i, one)
+        if (lowers(one))
+            return true;
+    return false;
+}
+
+// sentence-transformers puts Lowercase before everything when its own file asks for it and the tokenizer does not do it.
+static err_code read_normal(struct tokenizer *t, const struct tokenizer_json_files *f, err *e)
+{
+    json_t *normal = json_object_get(f->tokenizer, "normalizer");
+    if (!json_is_true(json_object_get(f->sentences, "do_lower_case")) || lowers(normal))
+        return tokenizer_normal_open(normal, &t->normal, e);
+    json_t *list = json_pack("[{s:s}]", "type", "Lowercase");
+    if (json_is_object(normal))
+        json_array_append(list, normal);
+    json_t *both = json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", list);
+    err_code rc = tokenizer_normal_open(both, &t->normal, e);
+    json_decref(both);
+    return rc;
+}
+
 static err_code read_all(struct tokenizer *t, const struct tokenizer_json_files *f, err *e)
 {
     const json_t *j = f->tokenizer, *model = json_object_get(j, "model");
-    err_code rc = tokenizer_normal_open(json_object_get(j, "normalizer"), &t->normal, e);
+    err_code rc = read_normal(t, f, e);
     if (rc == ERR_OK)
         rc = tokenizer_pretok_open(json_object_get(j, "pre_tokenizer"), &t->pretok, e);
     if (rc == ERR_OK)

@@ -40,7 +40,9 @@ struct tokenizer_gguf {
     int32_t bos, eos, unknown;      // TOKEN_NONE when absent
     int32_t stops[16];              // eot, eom and the like
     size_t nstops;
+    int32_t cls, sep;               // BERT
     int add_bos, add_eos, add_prefix;  // 0, 1, or -1 when absent
+    int lowercase, strip_accents;      // BERT; the same
 };
 
 struct tokenizer_kind {
@@ -57,12 +59,15 @@ struct tokenizer_kind {
 };
 
 // How token spellings become text (detok.c).
-enum { DECODE_REPLACES = 4 };
+enum { DECODE_REPLACES = 4, DECODE_SUFFIX = 8 };
 struct decode_rules {
     bool bytes;       // the byte alphabet
+    char suffix[DECODE_SUFFIX];  // at the end of a spelling: a space ("</w>" of CLIP); "": none
     bool byte_runs;   // a run of <0xHH> is one UTF-8 text, or a U+FFFD for each of its bytes
     bool strip;       // one space at the very start is dropped
     bool strip_mark;  // all spaces of the first token are dropped (Metaspace)
+    bool words, cleanup;  // WordPiece: a space before what lacks the prefix; no space before punctuation
+    char prefix[16];
     int nreplaces;
     struct {
         char from[16], to[16];
@@ -97,9 +102,14 @@ struct tokenizer_json_files {
     const struct json_t *config;      // tokenizer_config.json
     const struct json_t *generation;  // generation_config.json
     const struct json_t *model;       // config.json
+    const struct json_t *sentences;   // sentence_bert_config.json
 };
 MUST_CHECK err_code tokenizer_hf_open(const struct tokenizer_json_files *files, struct tokenizer **ret_tokenizer,
                                       err *e);
+// A folder with only BERT's vocab.txt and, if there, tokenizer_config.json: files->tokenizer is NULL.
+bool tokenizer_vocabtxt_has(const char *folder);
+MUST_CHECK err_code tokenizer_vocabtxt_open(const char *folder, const struct tokenizer_json_files *files,
+                                            struct tokenizer **ret_tokenizer, err *e);
 MUST_CHECK err_code tokenizer_gguf_build(const struct tokenizer_gguf *g, struct tokenizer **ret_tokenizer, err *e);
 MUST_CHECK err_code tokenizer_gguf_open(const struct weights *w, struct tokenizer **ret_tokenizer, err *e);
 

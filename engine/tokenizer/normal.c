@@ -19,7 +19,7 @@
 
 enum { MAX_STEPS = 32, MAX_DEPTH = 8, MAX_CONTENT = 4096 };
 
-enum step_kind { STEP_FORM, STEP_LOWER, STEP_STRIP, STEP_PREPEND, STEP_REPLACE };
+enum step_kind { STEP_FORM, STEP_LOWER, STEP_STRIP, STEP_PREPEND, STEP_REPLACE, STEP_CLEAN, STEP_IDEOGRAPHS, STEP_MARKS };
 
 struct step {
     enum step_kind kind;
@@ -262,6 +262,56 @@ static err_code run_replace(const struct step *s, const struct tokenizer_text *i
     return ERR_OK;
 }
 
+// ---- BERT
+
+enum clean { CLEAN_KEEP, CLEAN_DROP, CLEAN_SPACE };
+
+// Control, format and private characters go, white space becomes a space.
+static enum clean clean_of(uint32_t cp)
+{
+    if (cp < 0x80)
+        return cp == '\t' || cp == '\n' || cp == '\r' ? CLEAN_SPACE : cp < 0x20 || cp == 0x7F ? CLEAN_DROP : CLEAN_KEEP;
+    switch (utf8proc_category((utf8proc_int32_t)cp)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CO:
+        return CLEAN_DROP;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return CLEAN_SPACE;
+    default:
+        return cp == 0xFFFD ? CLEAN_DROP : CLEAN_KEEP;
+    }
+}
+
+// The blocks of ideographs as tokenizers has them; U+2B820 to U+2B91F are not among them.
+static bool is_ideograph(uint32_t cp)
+{
+    return (cp >= 0x3400 && cp <= 0x4DBF) || (cp >= 0x4E00 && cp <= 0x9FFF) || (cp >= 0xF900 && cp <= 0xFAFF) ||
+           (cp >= 0x20000 && cp <= 0x2A6DF) || (cp >= 0x2A700 && cp <= 0x2B81F) || (cp >= 0x2B920 && cp <= 0x2CEAF) ||
+           (cp >= 0x2F800 && cp <= 0x2FA1F);
+}
+
+static void run_bert(enum step_kind kind, const struct tokenizer_text *in, struct tokenizer_text *out)
+{
+    for (size_t i = 0, len; i < in->len; i += len) {
+        uint32_t cp = 0;
+        int k = utf8_decode(in->data + i, in->len - i, &cp);
+        len = (size_t)(k > 0 ? k : 1);
+        enum clean clean = kind == STEP_CLEAN ? clean_of(cp) : CLEAN_KEEP;
+        if (kind == STEP_MARKS && cp >= 0x300 && utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_MN)
+            clean = CLEAN_DROP;
+        bool alone = kind == STEP_IDEOGRAPHS && is_ideograph(cp);
+        if (alone || clean == CLEAN_SPACE)
+            tokenizer_text_add(out, " ", 1, NULL, in->trust[i]);
+        if (clean == CLEAN_KEEP)
+            tokenizer_text_add(out, in->data + i, len, in->trust + i, true);
+        if (alone)
+            tokenizer_text_add(out, " ", 1, NULL, in->trust[i]);
+    }
+}
+
 static err_code run_step(const struct step *s, const struct tokenizer_text *in, struct tokenizer_text *out,
                          struct tokenizer_regex_match *m, err *e)
 {
@@ -271,6 +321,7 @@ static err_code run_step(const struct step *s, const struct tokenizer_text *in, 
     case STEP_STRIP: run_strip(s, in, out); break;
     case STEP_PREPEND: run_prepend(s, in, out); break;
     case STEP_REPLACE: return run_replace(s, in, out, m, e);
+    case STEP_CLEAN: case STEP_IDEOGRAPHS: case STEP_MARKS: run_bert(s->kind, in, out); break;
     }
     return ERR_OK;
 }
@@ -357,6 +408,27 @@ static err_code open_replace(struct tokenizer_normal *n, const json_t *j, err *e
     return rc;
 }
 
+// strip_accents null or absent: as lowercase.
+static err_code open_bert(struct tokenizer_normal *n, const json_t *j, err *e)
+{
+    bool lower = !json_is_false(json_object_get(j, "lowercase"));
+    const json_t *strip = json_object_get(j, "strip_accents");
+    struct step *s;
+    err_code rc = ERR_OK;
+    if (!json_is_false(json_object_get(j, "clean_text")))
+        rc = add_step(n, STEP_CLEAN, &s, e);
+    if (rc == ERR_OK && !json_is_false(json_object_get(j, "handle_chinese_chars")))
+        rc = add_step(n, STEP_IDEOGRAPHS, &s, e);
+    if (rc == ERR_OK && (json_is_boolean(strip) ? json_is_true(strip) : lower)) {
+        rc = open_form(n, false, false, e);
+        if (rc == ERR_OK)
+            rc = add_step(n, STEP_MARKS, &s, e);
+    }
+    if (rc == ERR_OK && lower)
+        rc = add_step(n, STEP_LOWER, &s, e);
+    return rc;
+}
+
 static err_code open_steps(struct tokenizer_normal *n, const json_t *j, int depth, err *e)
 {
     const char *type = json_string_value(json_object_get(j, "type"));
@@ -379,6 +451,10 @@ static err_code open_steps(struct tokenizer_normal *n, const json_t *j, int dept
             return open_form(n, type[strlen(type) - 1] == 'C', type[2] == 'K', e);
     if (strcmp(type, "Lowercase") == 0)
         return add_step(n, STEP_LOWER, &s, e);
+    if (strcmp(type, "BertNormalizer") == 0)
+        return open_bert(n, j, e);
+    if (strcmp(type, "StripAccents") == 0)
+        return add_step(n, STEP_MARKS, &s, e);
     if (strcmp(type, "Strip") == 0)
         return open_strip(n, j, e);
     if (strcmp(type, "Prepend") == 0)

@@ -1,6 +1,7 @@
 // normal.h - normalisers: what happens to text before it is cut into words.
 //
-//     NFC NFD NFKC NFKD Lowercase Strip Prepend Replace Sequence      tokenizer.json's "normalizer"
+//     NFC NFD NFKC NFKD Lowercase Strip Prepend Replace Sequence BertNormalizer StripAccents
+//                                                                     tokenizer.json's "normalizer"
 //
 // Immutable after open. A kind that is not in the list is ERR_UNSUPPORTED and named.
 #pragma once

@@ -12,7 +12,10 @@ err_code tokenizer_open(const struct weights *w, struct tokenizer **ret_tokenize
         .config = weights_json(w, "tokenizer_config.json"),
         .generation = weights_json(w, "generation_config.json"),
         .model = weights_config(w),
+        .sentences = weights_json(w, "sentence_bert_config.json"),
     };
+    if (!files.tokenizer && tokenizer_vocabtxt_has(weights_folder(w)))
+        return tokenizer_vocabtxt_open(weights_folder(w), &files, ret_tokenizer, e);
     if (!files.tokenizer)
         return err_set_param(e, ERR_NOT_FOUND, "tokenizer.json", "there is no readable tokenizer.json in '%s'",
                              weights_folder(w));

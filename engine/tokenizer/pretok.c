@@ -377,6 +377,10 @@ static err_code open_steps(struct tokenizer_pretok *p, const json_t *j, int dept
         err_code rc = parse_behaviour(json_object_get(j, "behavior"), &how, e);
         return rc ? rc : add_regex(p, "[!-/:-@\\[-`{-~\\p{P}]", how, false, e);
     }
+    if (strcmp(type, "BertPreTokenizer") == 0) {  // its table of punctuation is older than Unicode 12
+        err_code rc = add_regex(p, "\\s", REMOVED, false, e);
+        return rc ? rc : add_regex(p, "[!-/:-@\\[-`{-~\\p{P}\\x{166D}]", ISOLATED, false, e);
+    }
     if (strcmp(type, "Whitespace") == 0)
         return add_regex(p, "[" RUST_WORD "]+|[^" RUST_WORD "\\s]+", REMOVED, true, e);
     if (strcmp(type, "WhitespaceSplit") == 0)

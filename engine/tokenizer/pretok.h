@@ -1,6 +1,7 @@
 // pretok.h - pre-tokenisers: cut normalised text into the pieces that the model works on one by one.
 //
-//     Split ByteLevel Digits Punctuation Whitespace WhitespaceSplit Metaspace Sequence    tokenizer.json's
+//     Split ByteLevel Digits Punctuation Whitespace WhitespaceSplit Metaspace BertPreTokenizer Sequence
+//                                                                                         tokenizer.json's
 // "pre_tokenizer"
 //     by name (llama-bpe, qwen2, ...)                                                     GGUF's tokenizer.ggml.pre
 //

@@ -40,6 +40,10 @@ struct text_span {
 };
 
 MUST_CHECK err_code tokenizer_open(const struct weights *w, struct tokenizer **ret_tokenizer, err *e);
+// Of a folder that holds only a tokenizer, as diffusion pipelines have it: tokenizer.json, or CLIP's vocab.json with
+// merges.txt. *ret_pad: the token that fills short texts up, TOKEN_NONE when the files name none.
+MUST_CHECK err_code tokenizer_folder_open(const char *folder, struct tokenizer **ret_tokenizer, int32_t *ret_pad,
+                                          err *e);
 void tokenizer_close(struct tokenizer *t);
 
 // Appends to *ids. add_special: put BOS/EOS (or [CLS]/[SEP]) where the model's rules say; a rendered chat template is
@@ -60,6 +64,7 @@ bool tokenizer_is_control(const struct tokenizer *t, int32_t id);  // special: n
 enum { TOKEN_NONE = -1 };
 int32_t tokenizer_bos(const struct tokenizer *t);  // TOKEN_NONE when the model has none
 int32_t tokenizer_eos(const struct tokenizer *t);
+int tokenizer_adds_after(const struct tokenizer *t);  // how many ids add_special puts after the text
 bool tokenizer_adds_bos(const struct tokenizer *t);  // whether add_special puts one
 
 // Ids that end a turn: eos, eot, eom and the chat formats' end markers (reference: the union over generation_config,

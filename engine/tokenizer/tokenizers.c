@@ -270,6 +270,11 @@ int32_t tokenizer_eos(const struct tokenizer *t)
     return t->eos;
 }
 
+int tokenizer_adds_after(const struct tokenizer *t)
+{
+    return t->nafter;
+}
+
 bool tokenizer_adds_bos(const struct tokenizer *t)
 {
     for (int i = 0; i < t->nbefore; i++)

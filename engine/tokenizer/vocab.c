@@ -2,6 +2,7 @@
 
 #include "engine/tokenizer/vocab.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,22 @@ bool tokenizer_vocab_find(const struct vocab *v, const char *text, size_t len, i
         return false;
     *ret_id = (int32_t)id;
     return true;
+}
+
+err_code tokenizer_vocab_read(struct vocab *v, const struct json_t *vocab, err *e)
+{
+    const char *key;
+    json_t *id;
+    if (!json_is_object(vocab))
+        return err_set(e, ERR_CORRUPT, "tokenizer.json: model.vocab is not an object");
+    json_object_foreach ((json_t *)vocab, key, id) {
+        if (!json_is_integer(id))
+            return err_set(e, ERR_CORRUPT, "tokenizer.json: id of token '%.60s' is not a number", key);
+        err_code rc = tokenizer_vocab_set(v, json_integer_value(id), key, strlen(key), 0, e);
+        if (rc)
+            return rc;
+    }
+    return ERR_OK;
 }
 
 void tokenizer_vocab_done(struct vocab *v)

@@ -38,6 +38,9 @@ struct vocab {
 // Copies the spelling. An id outside 0..VOCAB_MAX-1, or two spellings for one id, is ERR_CORRUPT.
 MUST_CHECK err_code tokenizer_vocab_set(struct vocab *v, int64_t id, const char *text, size_t len, uint32_t flags,
                                         err *e);
+// "vocab" of a tokenizer.json's model: {"spelling": id, ...}.
+struct json_t;
+MUST_CHECK err_code tokenizer_vocab_read(struct vocab *v, const struct json_t *vocab, err *e);
 bool tokenizer_vocab_find(const struct vocab *v, const char *text, size_t len, int32_t *ret_id);
 // A copy of some bytes that lives as long as the vocabulary.
 const char *tokenizer_vocab_keep(struct vocab *v, const char *p, size_t n);

@@ -168,12 +168,14 @@ static err_code plan_gguf(const char *file, struct arena *a, struct folder_plan 
     return ERR_OK;
 }
 
-// The safetensors model of a folder: false when there is none.
+// The safetensors model of a folder, under its plain name or as one stored in half precision beside which the other is
+// absent: false when there is none.
 static bool plan_safetensors(struct arena *a, struct folder_plan *p)
 {
-    for (int i = 0; i < KINDS; i++) {
-        const char *file = folder_join(p->folder, arena_printf(a, "%s.safetensors", kinds[i].stem), a);
-        const char *index = arena_printf(a, "%s.index.json", file);
+    for (int i = 0; i < 2 * KINDS; i++) {
+        const char *stem = kinds[i % KINDS].stem, *half = i < KINDS ? "" : ".fp16";
+        const char *file = folder_join(p->folder, arena_printf(a, "%s%s.safetensors", stem, half), a);
+        const char *index = folder_join(p->folder, arena_printf(a, "%s.safetensors.index%s.json", stem, half), a);
         if (file_exists(file))
             one_file(p, file, a);
         else if (file_exists(index))
@@ -218,6 +220,9 @@ static err_code plan_listing(const struct listing *l, struct arena *a, struct fo
                        shown(l, ".gguf", a));
     if (found)
         return plan_gguf(folder_join(p->folder, found, a), a, p, e);
+    if (pickle && !strcmp(pickle, "model.bin"))
+        return err_set(e, ERR_UNSUPPORTED, "'%s' holds 'model.bin', as CTranslate2 (faster-whisper) writes it, which is not "
+                       "supported: use the model's original files with safetensors", p->folder);
     if (pickle)
         return err_set(e, ERR_UNSUPPORTED, "'%s' holds '%s': pickle formats are not supported, use safetensors or GGUF",
                        p->folder, directory_quote(pickle, (char[64]){0}, 64));
@@ -231,6 +236,11 @@ static err_code plan_folder(struct arena *a, struct folder_plan *p, err *e)
 {
     if (plan_safetensors(a, p))
         return ERR_OK;
+    const char *pipeline = folder_join(p->folder, "model_index.json", a);
+    if (file_exists(pipeline)) {
+        p->config = pipeline;
+        return ERR_OK;
+    }
     struct listing *l = NULL;
     err_code rc = list(p->folder, &l, e);
     if (rc)
@@ -252,6 +262,8 @@ static err_code plan_file(const char *path, struct arena *a, struct folder_plan 
         p->index = folder_join(p->folder, arena_printf(a, "%.*s.safetensors.index.json", stem, name), a);
         if (!file_exists(p->index))
             return err_set(e, ERR_NOT_FOUND, "'%s' is missing: %s is one of %d shards", p->index, name, of);
+        if (!file_exists(path))
+            return err_set(e, ERR_NOT_FOUND, "there is no file '%s' beside '%s'", path, folder_base(p->index));
         return ERR_OK;
     }
     return plan_gguf(arena_strdup(a, path), a, p, e);

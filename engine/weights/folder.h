@@ -13,6 +13,7 @@
 
 struct folder_plan {
     const char *folder; // where side files lie
+    const char *config; // a pipeline's model_index.json, whose weights lie in folders of its own; NULL: a model
     const char *index;  // path of an index of safetensors shards; NULL: files are known
     const char **files; // paths, in shard order
     int count;

@@ -180,6 +180,13 @@ static json_t *json_at(json_t *j, const char *path)
     return v;
 }
 
+// The key's value under the scope, or in the file as a whole.
+static json_t *lookup(const struct weights *w, const char *key)
+{
+    json_t *v = w->meta.scope ? json_at(w->meta.scope, key) : NULL;
+    return v ? v : json_at(w->meta.config, key);
+}
+
 static bool json_int(const json_t *j, int64_t *ret_value)
 {
     if (json_is_integer(j)) {
@@ -208,17 +215,24 @@ static bool json_text(const json_t *j, const char **ret_text, size_t *ret_len)
 
 // ---- the getters
 
+bool meta_scope(struct weights *w, const char *key)
+{
+    json_t *j = w->meta.config ? json_at(w->meta.config, key) : NULL;
+    w->meta.scope = json_is_object(j) ? j : NULL;
+    return w->meta.scope;
+}
+
 bool meta_int(const struct weights *w, const char *key, int64_t *ret_value)
 {
     if (w->meta.config)
-        return json_int(json_at(w->meta.config, key), ret_value);
+        return json_int(lookup(w, key), ret_value);
     return meta_value_int(meta_find(&w->meta, key), ret_value);
 }
 
 bool meta_float(const struct weights *w, const char *key, double *ret_value)
 {
     if (w->meta.config)
-        return json_float(json_at(w->meta.config, key), ret_value);
+        return json_float(lookup(w, key), ret_value);
     const struct meta_value *v = meta_find(&w->meta, key);
     return v && float_at(v->type, v->data, ret_value);
 }
@@ -226,7 +240,7 @@ bool meta_float(const struct weights *w, const char *key, double *ret_value)
 bool meta_bool(const struct weights *w, const char *key, bool *ret_value)
 {
     if (w->meta.config) {
-        json_t *j = json_at(w->meta.config, key);
+        json_t *j = lookup(w, key);
         if (!json_is_boolean(j))
             return false;
         *ret_value = json_is_true(j);
@@ -242,7 +256,7 @@ bool meta_bool(const struct weights *w, const char *key, bool *ret_value)
 bool meta_string(const struct weights *w, const char *key, const char **ret_text, size_t *ret_len)
 {
     if (w->meta.config)
-        return json_text(json_at(w->meta.config, key), ret_text, ret_len);
+        return json_text(lookup(w, key), ret_text, ret_len);
     const struct meta_value *v = meta_find(&w->meta, key);
     if (!v || v->type != META_STRING)
         return false;
@@ -253,17 +267,17 @@ bool meta_string(const struct weights *w, const char *key, const char **ret_text
 
 bool meta_has(const struct weights *w, const char *key)
 {
-    return w->meta.config ? json_at(w->meta.config, key) != NULL : meta_find(&w->meta, key) != NULL;
+    return w->meta.config ? lookup(w, key) != NULL : meta_find(&w->meta, key) != NULL;
 }
 
 bool meta_null(const struct weights *w, const char *key)
 {
-    return w->meta.config && json_is_null(json_at(w->meta.config, key));
+    return w->meta.config && json_is_null(lookup(w, key));
 }
 
 bool meta_group(const struct weights *w, const char *key)
 {
-    return w->meta.config && json_object_size(json_at(w->meta.config, key)) > 0;
+    return w->meta.config && json_object_size(lookup(w, key)) > 0;
 }
 
 static const struct meta_value *array_of(const struct weights *w, const char *key)
@@ -275,7 +289,7 @@ static const struct meta_value *array_of(const struct weights *w, const char *ke
 int64_t meta_array_length(const struct weights *w, const char *key)
 {
     if (w->meta.config) {
-        json_t *j = json_at(w->meta.config, key);
+        json_t *j = lookup(w, key);
         return json_is_array(j) ? (int64_t)json_array_size(j) : -1;
     }
     const struct meta_value *v = array_of(w, key);
@@ -285,7 +299,7 @@ int64_t meta_array_length(const struct weights *w, const char *key)
 // Item i of an array in config.json; NULL when there is none.
 static json_t *item_of(const struct weights *w, const char *key, int64_t i)
 {
-    return i < 0 ? NULL : json_array_get(json_at(w->meta.config, key), (size_t)i);
+    return i < 0 ? NULL : json_array_get(lookup(w, key), (size_t)i);
 }
 
 bool meta_array_string(const struct weights *w, const char *key, int64_t i, const char **ret_text, size_t *ret_len)

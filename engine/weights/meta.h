@@ -47,6 +47,7 @@ struct meta {
     struct meta_value *values; // sorted by key once sealed
     size_t count, cap;
     struct json_t *config; // then GGUF's values are empty; owned
+    struct json_t *scope;  // part of config that is asked first; NULL: none
 };
 
 size_t meta_size(enum meta_type type); // bytes of a fixed-size type; 0 for strings and arrays

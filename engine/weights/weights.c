@@ -296,6 +296,14 @@ static err_code set_arch(struct weights *w, err *e)
     return ERR_OK;
 }
 
+// A pipeline has no tensors itself: its family opens the folders of its parts.
+static err_code open_pipeline(struct weights *w, const char *config, err *e)
+{
+    w->container = WEIGHTS_HF;
+    err_code rc = directory_seal(&w->directory, w->names, e);
+    return rc ? rc : jsonfile_read(config, JSONFILE_LENIENT, &w->meta.config, e);
+}
+
 err_code weights_open(const char *path, struct weights **ret_weights, err *e)
 {
     struct weights *w = mem_new(sizeof *w);
@@ -305,8 +313,8 @@ err_code weights_open(const char *path, struct weights **ret_weights, err *e)
     if (rc)
         goto out;
     w->folder = plan.folder;
-    rc = open_plan(w, &plan, e);
-    if (!rc && w->container == WEIGHTS_HF)
+    rc = plan.config ? open_pipeline(w, plan.config, e) : open_plan(w, &plan, e);
+    if (!rc && w->container == WEIGHTS_HF && !plan.config)
         rc = load_json(w, e);
     if (!rc)
         rc = set_arch(w, e);

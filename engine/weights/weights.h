@@ -40,7 +40,9 @@ enum weights_container { WEIGHTS_GGUF, WEIGHTS_HF };  // metadata is GGUF's, or 
 // path: a GGUF file (any shard of a split one), a safetensors file (or index) beside its config.json, or a folder that
 // holds config.json with model.safetensors or model.safetensors.index.json, or exactly one (split) GGUF. Diffusers'
 // diffusion_pytorch_model.safetensors counts like model.safetensors; a LoRA's adapter_model.safetensors is read with
-// its adapter_config.json, and pytorch_lora_weights.safetensors with no config.
+// its adapter_config.json, and pytorch_lora_weights.safetensors with no config. Where a plain name is absent, its half
+// precision variant counts (model.fp16.safetensors). A diffusers pipeline, whose folder has model_index.json and no
+// weights, opens with that as its config and without tensors.
 // Errors name what is missing: ERR_NOT_FOUND, ERR_CORRUPT, ERR_UNSUPPORTED (pickle, unknown type), ERR_IO, ERR_INVALID
 // (a folder with several models), ERR_TOO_LARGE (past a named maximum), ERR_MEMORY.
 MUST_CHECK err_code weights_open(const char *path, struct weights **ret_weights, err *e);
@@ -77,6 +79,9 @@ void weights_release(const struct weights *w, const struct tensor *t);
 // ---- metadata. Keys: GGUF's own ("llama.block_count"), or a path into config.json ("rope_scaling.factor").
 // Texts are borrowed with their length: GGUF's end without a zero byte and may hold any bytes.
 // False when absent, null or of another type (meta_int takes integral floats; meta_float takes integers).
+// Keys are from now on looked for under this object of config.json first ("text_config" of a model that sees), before the
+// weights are shared between threads. False: there is no such object.
+bool meta_scope(struct weights *w, const char *key);
 bool meta_int(const struct weights *w, const char *key, int64_t *ret_value);
 bool meta_float(const struct weights *w, const char *key, double *ret_value);
 // Whether the file has the key, whatever its value; whether it is null; whether it is an object with something in it.

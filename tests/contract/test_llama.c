@@ -131,7 +131,7 @@ static void test_same_bits(void **state)
 {
     (void)state;
     static const char *const models[] = {"llama-f32", "mistral-bf16", "qwen3-f16", "gguf-llama-q4_k",
-                                         "gguf-llama-q8_0"};
+                                         "gguf-llama-q8_0", "qwen35-f32", "gguf-qwen35-q8_0"};
     static const char *const kvs[] = {"f16", "f32", "q8"};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         for (int kv = 0; kv < 3; kv++) {

@@ -28,6 +28,54 @@ static void on_text(struct client *c, const struct event *ev)
         add_id(c, ev->choice, ev->tokens[i].token.id, ev->tokens[i].token.logprob);
 }
 
+static void add_number(struct client *c, double v)
+{
+    buf_add(&c->blob, &v, sizeof v);
+}
+
+static void on_segment(struct client *c, const struct segment *g)
+{
+    c->wrong |= !utf8_valid(g->text, g->len) || g->end < g->start;
+    add_number(c, g->start);
+    add_number(c, g->end);
+    add_number(c, g->avg_logprob);
+    add_number(c, g->no_speech_prob);
+    buf_add(&c->blob, g->text, g->len);
+    buf_add(&c->blob, g->ids, (size_t)g->nids * sizeof *g->ids);
+}
+
+static void on_picture(struct client *c, const struct picture *p)
+{
+    add_number(c, p->partial);
+    buf_add(&c->blob, p->rgb, (size_t)p->width * (size_t)p->height * 3);
+    if (p->latents)
+        buf_add(&c->blob, p->latents, p->nlatents * sizeof *p->latents);
+}
+
+static void on_decision(struct client *c, const struct decision *d)
+{
+    buf_add(&c->blob, d->probabilities, d->n * sizeof *d->probabilities);
+    add_number(c, d->best);
+    add_number(c, d->mass);
+    add_number(c, d->native);
+    add_number(c, d->wide);
+}
+
+static void on_other(struct client *c, const struct event *ev)
+{
+    add_number(c, ev->kind * 1000 + ev->choice);
+    if (ev->values)
+        buf_add(&c->blob, ev->values, ev->nvalues * sizeof *ev->values);
+    if (ev->text)
+        buf_add(&c->blob, ev->text, ev->len);
+    if (ev->segment)
+        on_segment(c, ev->segment);
+    if (ev->picture)
+        on_picture(c, ev->picture);
+    if (ev->decision)
+        on_decision(c, ev->decision);
+}
+
 static void on_end(struct client *c, const struct event *ev)
 {
     c->ends++;
@@ -64,6 +112,8 @@ static void on_event(struct task *t, const struct event *ev)
     case EVENT_END:
         on_end(c, ev);
         break;
+    default:
+        on_other(c, ev);
     }
 }
 
@@ -71,6 +121,7 @@ bool client_submit(struct client *c, struct engine *en, struct task *t, err *e)
 {
     for (int i = 0; i < CLIENT_MAX_CHOICES; i++)
         buf_init(&c->text[i], SIZE_MAX);
+    buf_init(&c->blob, SIZE_MAX);
     t->on_event = on_event;
     t->ud = c;
     if (!engine_submit(en, t, &c->ticket, e))
@@ -90,6 +141,7 @@ void client_wait(struct client *c)
 
 void client_done(struct client *c)
 {
+    buf_done(&c->blob);
     for (int i = 0; i < CLIENT_MAX_CHOICES; i++) {
         buf_done(&c->text[i]);
         free(c->ids[i]);

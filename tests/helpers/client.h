@@ -18,6 +18,7 @@ struct client {
     struct usage usage;
     err error;
     struct buf text[CLIENT_MAX_CHOICES];
+    struct buf blob;       // what all other events carried, one after another: equal answers have equal blobs
     int32_t *ids[CLIENT_MAX_CHOICES];     // with logprobs, or EVENT_IDS (choice 0)
     float *logprobs[CLIENT_MAX_CHOICES];
     int nids[CLIENT_MAX_CHOICES], finishes[CLIENT_MAX_CHOICES];

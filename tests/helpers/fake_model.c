@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "engine/family/family.h"
 #include "engine/text/sampler.h"
+#include "tests/helpers/fake_work.h"
 
 enum { LAYERS = 2, HEADS = 2, HEAD_DIM = 2 };  // f32: a row is 8 bytes, one hash
 
@@ -117,8 +118,9 @@ static void close_fake(struct model *m)
     m->impl = NULL;
 }
 
-static const struct gen_ops gen_table = {kv_layout, scratch_bytes, forward};
-static const struct family family = {.name = "fake", .close = close_fake, .gen = &gen_table};
+static const struct gen_ops gen_table = {kv_layout, scratch_bytes, forward, NULL};
+static const struct family family = {.name = "fake", .close = close_fake, .gen = &gen_table, .embed = &fake_embed,
+                                     .speak = &fake_speak};
 
 struct model *fake_model(int context)
 {

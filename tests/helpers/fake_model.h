@@ -5,14 +5,19 @@
 // the same with plain arrays and no pages.
 #pragma once
 
+//
+// It has two kinds of work as well. TASK_EMBED: each input takes as many steps as it has bytes, in a scratch all share,
+// and gives a vector of FAKE_VALUES. TASK_SPEAK: every word is a round of ids after a common stem; the tokens leave as
+// audio, FAKE_WINDOW at a time, through a step of their own.
 #include <stdint.h>
 
 #include "engine/engine.h"
 #include "engine/model.h"
 
-enum { FAKE_VOCAB = 61 };
+enum { FAKE_VOCAB = 61, FAKE_VALUES = 5, FAKE_WINDOW = 3, FAKE_STEM = 70, FAKE_ROUND_TOKENS = 400 };
 
 struct model *fake_model(int context);
+int fake_works_alive(void);  // works made and not freed
 void fake_model_set_delay(struct model *m, int64_t ns_per_row);  // lane 0 sleeps
 void fake_model_set_nan(struct model *m, int position);  // logits of this position are NAN
 
@@ -21,3 +26,7 @@ int fake_answer(const int32_t *prompt, int nprompt, const struct sampling *sampl
                 int32_t *ret_ids);
 // Raw logits after the first n tokens.
 void fake_logits(const int32_t *ids, int n, float *ret_logits);
+
+// The vector of a text; the audio of a text spoken, n values at most. Returns how many.
+void fake_vector(const char *text, float *ret_values);
+int fake_audio(const char *text, const struct sampling *sampling, float *ret_values, int n);

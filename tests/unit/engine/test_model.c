@@ -169,6 +169,16 @@ static err_code show(FILE *f, err *e)
     return tools_show(&(struct tools_model){.path = "tests/fixtures/models/gguf-llama-q8_0/model.gguf"}, f, e);
 }
 
+static err_code show_picture(FILE *f, err *e)
+{
+    return tools_show(&(struct tools_model){.path = "tests/fixtures/sd/tiny-sd1"}, f, e);
+}
+
+static err_code show_judge(FILE *f, err *e)
+{
+    return tools_show(&(struct tools_model){.path = "tests/fixtures/decide/judge"}, f, e);
+}
+
 static err_code bench(FILE *f, err *e)
 {
     struct tools_bench b = {.prompt = 40, .generate = 3, .depth = 70, .parallel = 2, .reps = 2};
@@ -195,7 +205,15 @@ static void test_commands(void **state)
     (void)state;
     char *text = output_of(show, ERR_OK);
     assert_non_null(strstr(text, "family       llama (llama), GGUF"));
-    assert_non_null(strstr(text, "not used     0\n"));
+    assert_non_null(strstr(text, "; 0 not used\n"));
+    free(text);
+    text = output_of(show_picture, ERR_OK);  // the encoder of its VAE: 76 tensors
+    assert_non_null(strstr(text, "not used: encoder.conv_in.bias\n"));
+    assert_non_null(strstr(text, "not used: 68 more\n"));
+    free(text);
+    text = output_of(show_judge, ERR_OK);
+    assert_non_null(strstr(text, "adapter      50 tensors"));
+    assert_null(strstr(text, "lora_A"));
     free(text);
     text = output_of(bench, ERR_OK);
     char *second = strchr(text, '\n');

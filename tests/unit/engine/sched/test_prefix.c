@@ -57,7 +57,7 @@ static void test_reuse(void **state)
     for (int i = 0; i < 300; i++)
         ids[i] = i * 3;
     struct prefix_seq a, b;
-    prefix_seq_init(p, &a, NULL);
+    prefix_seq_init(p, &a, NULL, false);
     assert_int_equal(prefix_seq_match(p, &a, ids, 299), 0);
     assert_true(prefix_seq_promise(p, &a, 4, 0));
     assert_int_equal(prefix_unclaimed(p), 6);
@@ -65,16 +65,16 @@ static void test_reuse(void **state)
     assert_int_equal(prefix_cached(p), 3);  // while it still runs
     assert_int_equal(a.promised, 0);
 
-    prefix_seq_init(p, &b, NULL);
+    prefix_seq_init(p, &b, NULL, false);
     assert_int_equal(prefix_seq_match(p, &b, ids, 191), 128);
     assert_int_equal(prefix_seq_match(p, &b, ids, 192), 192);
     assert_ptr_equal(a.kv.pages[2], b.kv.pages[2]);
     prefix_seq_done(p, &b);
-    prefix_seq_init(p, &b, "other");
+    prefix_seq_init(p, &b, "other", false);
     assert_int_equal(prefix_seq_match(p, &b, ids, 192), 0);
     prefix_seq_done(p, &b);
     ids[130]++;  // differs in the third page
-    prefix_seq_init(p, &b, NULL);
+    prefix_seq_init(p, &b, NULL, false);
     assert_int_equal(prefix_seq_match(p, &b, ids, 299), 128);
     prefix_seq_done(p, &b);
     prefix_seq_done(p, &a);
@@ -96,7 +96,7 @@ static void test_same_page_twice(void **state)
     int32_t ids[200] = {7};
     struct prefix_seq s[2];
     for (int i = 0; i < 2; i++)
-        prefix_seq_init(p, &s[i], "x");
+        prefix_seq_init(p, &s[i], "x", false);
     for (int i = 0; i < 2; i++)
         extend(p, &s[i], ids, 130);
     assert_ptr_equal(s[0].kv.pages[0], s[1].kv.pages[0]);
@@ -118,8 +118,8 @@ static void test_promises_hold(void **state)
     struct prefix *p = prefix_open(pool, true);
     int32_t ids[256] = {0};
     struct prefix_seq a, b;
-    prefix_seq_init(p, &a, NULL);
-    prefix_seq_init(p, &b, NULL);
+    prefix_seq_init(p, &a, NULL, false);
+    prefix_seq_init(p, &b, NULL, false);
     assert_true(prefix_seq_promise(p, &a, 3, 0));
     assert_false(prefix_seq_promise(p, &b, 2, 0));
     assert_false(prefix_seq_promise(p, &b, 1, 1));
@@ -154,18 +154,18 @@ static void test_eviction_order(void **state)
     }
     struct prefix_seq s;
     for (int i = 0; i < 2; i++) {
-        prefix_seq_init(p, &s, NULL);
+        prefix_seq_init(p, &s, NULL, false);
         extend(p, &s, i ? young : old, 128);
         prefix_seq_done(p, &s);
     }
-    prefix_seq_init(p, &s, NULL);
+    prefix_seq_init(p, &s, NULL, false);
     assert_true(prefix_seq_promise(p, &s, 4, 0));
     extend(p, &s, big, 129);  // three pages: two were free, the old leaf goes
     struct prefix_seq t;
-    prefix_seq_init(p, &t, NULL);
+    prefix_seq_init(p, &t, NULL, false);
     assert_int_equal(prefix_seq_match(p, &t, young, 128), 128);
     prefix_seq_done(p, &t);
-    prefix_seq_init(p, &t, NULL);
+    prefix_seq_init(p, &t, NULL, false);
     assert_int_equal(prefix_seq_match(p, &t, old, 128), 64);
     prefix_seq_done(p, &t);
     assert_true(prefix_check(p));
@@ -187,7 +187,7 @@ static void begin(struct prefix *p, struct run *r, uint64_t x)
     int stem = (int)(x >> 16 & 3), same = (int)((x >> 20) % MAX_TOKENS);
     for (int i = 0; i < r->n; i++)
         r->ids[i] = i < same ? stem * 1000 + i : (int32_t)(rng_u64(x, (uint64_t)i, 0) & 0xffff);
-    prefix_seq_init(p, &r->s, x >> 32 & 1 ? "salt" : NULL);
+    prefix_seq_init(p, &r->s, x >> 32 & 1 ? "salt" : NULL, false);
     prefix_seq_match(p, &r->s, r->ids, r->n - 1);
     assert_rows(&r->s, r->ids);
     r->active = prefix_seq_promise(p, &r->s, prefix_pages(r->n) - r->s.kv.npages, 0);

@@ -426,7 +426,7 @@ static void test_errors_name_the_fault(void **state)
 {
     (void)state;
     expect_error("{}", ERR_CORRUPT, "model");
-    expect_error("{\"model\": {\"type\": \"WordPiece\"}}", ERR_UNSUPPORTED, "WordPiece");
+    expect_error("{\"model\": {\"type\": \"WordPiece\"}}", ERR_CORRUPT, "vocab");
     expect_error("{\"model\": {\"type\": \"Unigram\"}}", ERR_UNSUPPORTED, "Unigram");
     expect_error("{\"model\": {\"type\": \"BPE\", \"vocab\": [], \"merges\": []}}", ERR_CORRUPT, "vocab");
     expect_error("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": -1}, \"merges\": []}}", ERR_CORRUPT, "-1");

@@ -195,6 +195,7 @@ static void test_sharded(void **state)
     good("tests/fixtures/weights/sharded/model.safetensors.index.json");
     good("tests/fixtures/weights/sharded/model-00002-of-00003.safetensors");
     good("tests/fixtures/weights/sharded/");
+    bad("tests/fixtures/weights/sharded/model-00001-of-00009.safetensors", ERR_NOT_FOUND, "there is no file");
 }
 
 static void test_split(void **state)
@@ -285,6 +286,11 @@ static void test_folder_safetensors(void **state)
     take_away("model.safetensors");
     put("pytorch_model.bin", "PK\3\4", 4);
     bad(dir, ERR_UNSUPPORTED, "holds 'pytorch_model.bin': pickle formats are not supported");
+    put("model.bin", "\6\0\0\0", 4);
+    take_away("pytorch_model.bin");
+    bad(dir, ERR_UNSUPPORTED, "holds 'model.bin', as CTranslate2 (faster-whisper) writes it");
+    take_away("model.bin");
+    put("pytorch_model.bin", "PK\3\4", 4);
     bad(in_dir("pytorch_model.bin"), ERR_UNSUPPORTED, "pickle formats are not supported");
     put_safetensors("diffusion_pytorch_model.safetensors", "x");
     good(dir);
@@ -296,6 +302,52 @@ static void test_folder_safetensors(void **state)
     good(dir);
     put_safetensors("pytorch_lora_weights.safetensors", "x");
     good(in_dir("pytorch_lora_weights.safetensors"));
+}
+
+// Half precision files count where the plain ones are absent.
+static void test_variants(void **state)
+{
+    (void)state;
+    put_text("config.json", "{}");
+    put_safetensors("model.fp16.safetensors", "half");
+    struct weights *w;
+    err e = {0};
+    assert_int_equal(weights_open(dir, &w, &e), ERR_OK);
+    assert_non_null(weights_find_raw(w, "half"));
+    weights_close(w);
+    put_safetensors("diffusion_pytorch_model.safetensors", "plain");
+    assert_int_equal(weights_open(dir, &w, &e), ERR_OK);
+    assert_non_null(weights_find_raw(w, "plain"));
+    weights_close(w);
+    take_away("diffusion_pytorch_model.safetensors");
+    take_away("model.fp16.safetensors");
+    put_safetensors("diffusion_pytorch_model-00001-of-00001.fp16.safetensors", "half");
+    put_text("diffusion_pytorch_model.safetensors.index.fp16.json",
+             "{\"weight_map\": {\"half\": \"diffusion_pytorch_model-00001-of-00001.fp16.safetensors\"}}");
+    good(dir);
+}
+
+static void test_pipeline(void **state)
+{
+    (void)state;
+    put_text("model_index.json", "{");
+    bad(dir, ERR_CORRUPT, "model_index.json: not valid JSON");
+    put_text("model_index.json", "{\"_class_name\": \"StableDiffusionPipeline\", \"unet\": [\"diffusers\", \"X\"]}");
+    struct weights *w;
+    err e = {0};
+    assert_int_equal(weights_open(dir, &w, &e), ERR_OK);
+    assert_string_equal(weights_arch(w), "StableDiffusionPipeline");
+    assert_int_equal(weights_container(w), WEIGHTS_HF);
+    assert_int_equal(weights_count(w), 0);
+    assert_int_equal(weights_bytes(w), 0);
+    assert_null(weights_at(w, 0));
+    assert_true(meta_has(w, "unet"));
+    weights_close(w);
+    put_text("config.json", "{\"model_type\": \"plain\"}");
+    put_safetensors("model.safetensors", "x");  // with weights it is a model like any other
+    assert_int_equal(weights_open(dir, &w, &e), ERR_OK);
+    assert_string_equal(weights_arch(w), "plain");
+    weights_close(w);
 }
 
 static void put_index(const char *map)
@@ -463,6 +515,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_folder_gguf, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_split_damage, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_folder_safetensors, make_dir, drop_dir),
+        cmocka_unit_test_setup_teardown(test_variants, make_dir, drop_dir),
+        cmocka_unit_test_setup_teardown(test_pipeline, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_index, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_modules, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_config_getters, make_dir, drop_dir),

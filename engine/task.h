@@ -1,0 +1,251 @@
+// task.h - what is asked of the engine and what it answers: one struct for each kind of task, and the events. Part of the
+// engine's door (engine.h), which says how tasks are submitted and in which order events come.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+struct json_t;
+
+enum task_kind {
+    TASK_GENERATE,    // chat and text completion
+    TASK_TOKENIZE,    // text -> ids
+    TASK_DETOKENIZE,  // ids -> text
+    TASK_RENDER,      // messages -> the prompt the template makes
+    TASK_EMBED,       // texts -> vectors
+    TASK_TRANSCRIBE,  // speech -> text in segments
+    TASK_SPEAK,       // text -> speech
+    TASK_IMAGE,       // text -> pictures
+    TASK_DECIDE,      // questions about one state -> probabilities of their options
+    TASK_KINDS
+};
+
+// What a text model is asked. Exactly one of messages, text and ids.
+struct prompt {
+    struct json_t *messages, *tools, *documents, *kwargs;  // borrowed: the task's arena must hold references
+    bool add_generation_prompt, continue_final_message;
+    const char *text;  // encoded with the model's BOS rule
+    size_t text_len;
+    const int32_t *ids;  // used as they are
+    size_t nids;
+};
+
+struct logit_bias {
+    int32_t id;
+    float bias;
+};
+
+// Field by field as in openai-api.md §2.1; defaults are task_new's.
+struct sampling {
+    float temperature;  // 1; 0 is greedy
+    float top_p;        // 1
+    float min_p;        // 0
+    int top_k;          // 0: all
+    float presence_penalty, frequency_penalty;  // 0
+    float repetition_penalty;                   // 1
+    uint64_t seed;      // task_new draws one
+    const struct logit_bias *bias;
+    size_t nbias;
+};
+
+struct generate {
+    struct prompt prompt;
+    struct sampling sampling;
+    int max_tokens;    // -1: up to the context
+    int min_tokens;
+    int n;             // choices; choice i samples with (seed, i)
+    const char *const *stop;  // matched on text across tokens; never returned
+    size_t nstop;
+    bool ignore_eos;
+    bool echo;         // text completion: the prompt's text comes first
+    int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
+};
+
+struct tokenize {
+    struct prompt prompt;  // TASK_TOKENIZE: text; TASK_DETOKENIZE: ids; TASK_RENDER: messages
+    bool add_special, with_pieces;
+};
+
+// A text, or ids used as they are.
+struct embed_input {
+    const char *text;
+    size_t len;
+    const int32_t *ids;
+    size_t nids;
+};
+struct embed {
+    const struct embed_input *inputs;
+    size_t ninputs;
+    const char *prompt_name;  // of the model's prompts; NULL: the model's default
+    const char *prompt;       // put before every text instead; NULL: by name
+    int dimensions;           // 0: the model's; else cut and normalised again
+    bool truncate;            // cut what is too long; else it is ERR_CONTEXT
+};
+
+struct transcribe {
+    const float *samples;  // 16 kHz mono, -1 .. 1
+    size_t nsamples;
+    const char *language;  // code ("en"); NULL: detected
+    bool translate;        // into English
+    bool timestamps;       // segments have times; audio over 30 s always has them
+    const char *prompt;    // context for the first window; NULL: none
+    float temperature;
+    bool fallback;         // a window that went wrong is decoded again, 0.2 warmer each time, up to 1
+    uint64_t seed;
+};
+
+struct speak {
+    const char *text;
+    size_t len;
+    const char *voice;         // NULL: the model's first
+    struct sampling sampling;  // task_new's are the model family's usual ones: temperature 0.6, top_p 0.8, repetition 1.1
+    int max_tokens;            // of one sentence group; 0: the family's
+    bool no_noise;             // for checks against a reference: the vocoder adds none
+};
+
+struct image {
+    const char *prompt, *negative_prompt;  // negative_prompt NULL: ""
+    int width, height, n;  // pixels, multiples of 8; pictures, one after another: picture i draws from seed + i
+    int steps;             // 0: the model's
+    float guidance;        // < 0: the model's; up to 1: none
+    const char *scheduler; // diffusers class name; NULL: the model's
+    struct json_t *scheduler_config;  // its keys stand over the model's; borrowed as those of prompt; NULL: none
+    int partial_images;    // pictures on the way, evenly spread
+    uint64_t seed;
+    // For checks against a reference; all NULL otherwise. f32 [channels, height/factor, width/factor] of unit variance; noise of every step.
+    const float *latents, *step_noise;
+    bool raw;              // EVENT_IMAGE also has the final latents and the picture as floats
+};
+
+enum { DECIDE_MAX_QUESTIONS = 400 };
+enum decide_kind { DECIDE_BOOL, DECIDE_INT, DECIDE_ENUM };  // "noul", "score", "choice" in the prompt
+struct decide_question {
+    enum decide_kind kind;
+    const char *text;
+    const char *const *options;  // DECIDE_ENUM only
+    size_t noptions;
+};
+struct decide {
+    const char *state;
+    const struct decide_question *questions;  // all of one kind: their prompts begin alike
+    size_t nquestions;
+};
+
+enum finish { FINISH_STOP, FINISH_LENGTH };
+
+// Every sampled token counts, the one that ends a turn (and is not shown) included; all choices together.
+struct usage {
+    int prompt_tokens, cached_tokens, completion_tokens;
+};
+
+struct token_alternative {
+    int32_t id;
+    float logprob;
+    const char *bytes;  // the token's own bytes
+    size_t len;
+};
+
+struct token_logprob {
+    struct token_alternative token;  // its logprob is NAN for the first token of an echoed prompt, which has none
+    const struct token_alternative *top;  // likeliest first
+    int ntop;
+};
+
+enum event_kind {
+    EVENT_START,   // admitted: usage.prompt_tokens and cached_tokens are known
+    EVENT_TEXT,    // text of one choice, whole UTF-8 characters, with the tokens that completed it
+    EVENT_FINISH,  // a choice ended
+    EVENT_IDS,     // TASK_TOKENIZE
+    EVENT_VECTOR,    // TASK_EMBED: choice is the input's number
+    EVENT_LANGUAGE,  // TASK_TRANSCRIBE, before the first segment: text is the code
+    EVENT_SEGMENT,   // TASK_TRANSCRIBE
+    EVENT_AUDIO,     // TASK_SPEAK: samples that follow the ones before
+    EVENT_PROGRESS,  // TASK_IMAGE: done of total denoise steps of picture `choice`; the first has done 0
+    EVENT_IMAGE,     // TASK_IMAGE: a partial or final picture of `choice`
+    EVENT_DECISION,  // TASK_DECIDE: choice is the question's number
+    EVENT_END,     // the last one, always; error.code tells how it went
+};
+
+// One segment of a transcript; times in seconds from the start of the audio, ids with timestamp tokens.
+struct segment {
+    int id, seek;  // seek: first mel frame of its window
+    double start, end;
+    const char *text;
+    size_t len;
+    const int32_t *ids;
+    int nids;
+    float temperature, avg_logprob, compression_ratio, no_speech_prob;  // of its window
+};
+
+struct picture {
+    int width, height;
+    const uint8_t *rgb;      // [height, width, 3]
+    int partial;             // number of the partial picture; -1: the final one
+    const float *latents;    // with image.raw: [channels, height/factor, width/factor]
+    size_t nlatents;
+    const float *pixels;     // with image.raw: [3, height, width], 0 .. 1
+};
+
+struct decision {
+    const double *probabilities;  // of the options, adding up to 1
+    size_t n;
+    int best;       // the first largest
+    double mass;    // probability of all options together among the whole vocabulary; NAN with a head that has options only
+    bool native;    // by the model's trained head
+    bool wide;      // more options than were trained
+};
+
+struct event {
+    enum event_kind kind;
+    int choice;
+    const char *text;
+    size_t len;
+    const struct token_logprob *tokens;  // EVENT_TEXT with logprobs
+    size_t ntokens;
+    const int32_t *ids;                   // EVENT_IDS
+    const struct token_alternative *pieces;  // EVENT_IDS with_pieces, nids of them (bytes, len)
+    size_t nids;
+    enum finish finish;
+    const float *values;       // EVENT_VECTOR [nvalues], EVENT_AUDIO [nvalues] at the model's sample_rate
+    size_t nvalues;
+    const struct segment *segment;
+    const struct picture *picture;
+    const struct decision *decision;
+    int done, total;     // EVENT_PROGRESS
+    int dropped, dropped_negative;  // EVENT_PROGRESS with done 0: tokens of the prompts beyond what the model reads
+    struct usage usage;  // EVENT_START, EVENT_END
+    err error;           // EVENT_END; ERR_OK, or why it ended
+};
+
+struct task;
+typedef void task_event_fn(struct task *t, const struct event *ev);
+
+struct task {
+    enum task_kind kind;
+    struct arena arena;
+    const char *model;
+    task_event_fn *on_event;
+    void *ud;
+    int64_t deadline_ns;  // clock_ns() time; 0: none
+    const char *cache_salt;  // prefix reuse only among tasks with the same salt; NULL: the common one
+    union {
+        struct generate generate;
+        struct tokenize tokenize;
+        struct embed embed;
+        struct transcribe transcribe;
+        struct speak speak;
+        struct image image;
+        struct decide decide;
+    };
+};
+
+struct ticket {
+    uint32_t slot, generation;
+};
+
+struct task *task_new(enum task_kind kind);  // defaults filled
+void task_free(struct task *t);              // only a task that was not accepted

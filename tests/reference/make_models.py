@@ -77,7 +77,7 @@ def compute(model, ids, run):
 
 def expect(folder, model, lengths=PROMPTS, run=run_plain, note=""):
     """Prompts whose greedy tokens are too close to call are replaced."""
-    vocab = model.config.vocab_size
+    vocab = model.config.get_text_config().vocab_size
     cases, blob, smallest, low, high = [], [], np.inf, np.inf, -np.inf
     for n in lengths:
         for seed in range(7, 60):

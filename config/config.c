@@ -189,6 +189,8 @@ static err_code set_model_value(struct parse *p, const char *model, const char *
     const char **field = strcmp(name, "activations") == 0     ? &m->activations
                          : strcmp(name, "kv") == 0            ? &m->kv
                          : strcmp(name, "chat_template") == 0 ? &m->chat_template
+                         : strcmp(name, "decision") == 0      ? &m->decision
+                         : strcmp(name, "vocoder") == 0       ? &m->vocoder
                                                               : NULL;
     int i = find_key(name);
     if (field) {
@@ -200,8 +202,26 @@ static err_code set_model_value(struct parse *p, const char *model, const char *
     if (strcmp(name, "context") == 0)
         return set_number(&keys[i], &m->context, value, from, p->e);
     return err_set_param(p->e, ERR_INVALID, name,
-                         "%s: unknown setting '%s' of a model; known are path, activations, kv, context, chat_template",
+                         "%s: unknown setting '%s' of a model; known are path, activations, kv, context, chat_template, "
+                         "decision, vocoder",
                          from, name);
+}
+
+// The value of a list of NAME=VALUE, or of a plain VALUE for all models: the last that fits this one. "" if none does.
+static const char *value_for(const struct config *c, const struct config_list *l, const char *model)
+{
+    const char *all = "", *own = NULL;
+    for (int i = 0; i < l->len; i++) {
+        const char *item = l->items[i], *eq = strchr(item, '=');
+        bool named = false;
+        for (int k = 0; eq && k < c->nmodels; k++)
+            named |= strlen(c->models[k].name) == (size_t)(eq - item) && !memcmp(c->models[k].name, item, (size_t)(eq - item));
+        if (!named)
+            all = item;
+        else if (strlen(model) == (size_t)(eq - item) && !memcmp(model, item, (size_t)(eq - item)))
+            own = eq + 1;
+    }
+    return own ? own : all;
 }
 
 // model = NAME=PATH entries join the sections; what a model leaves open takes the global setting.
@@ -210,7 +230,7 @@ static err_code finish_models(struct config *c, err *e)
     for (int i = 0; i < c->model.len; i++) {
         const char *item = c->model.items[i], *eq = strchr(item, '=');
         if (!eq || eq == item || !eq[1])
-            return err_set_param(e, ERR_INVALID, "model", "model '%s' is not NAME=PATH", item);
+            return err_set_param(e, ERR_INVALID, "model", "model '%s' is not NAME=PATH, such as qwen=/models/qwen3.gguf", item);
         const char *name = arena_strndup(&c->arena, item, (size_t)(eq - item));
         struct config_model *m = find_model(c, name, true);
         if (!m)
@@ -230,6 +250,8 @@ static err_code finish_models(struct config *c, err *e)
         m->kv = m->kv ? m->kv : c->kv;
         m->chat_template = m->chat_template ? m->chat_template : c->chat_template;
         m->context = m->context >= 0 ? m->context : c->context;
+        m->decision = m->decision ? m->decision : value_for(c, &c->decision, m->name);
+        m->vocoder = m->vocoder ? m->vocoder : value_for(c, &c->vocoder, m->name);
     }
     return ERR_OK;
 }

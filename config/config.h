@@ -25,7 +25,7 @@ struct config_list {
 
 // One model: from model = NAME=PATH, or from a section [model NAME]. What a section leaves out is the global setting.
 struct config_model {
-    const char *name, *path, *activations, *kv, *chat_template;  // chat_template: "" when not set
+    const char *name, *path, *activations, *kv, *chat_template, *decision, *vocoder;  // the last three: "" when not set
     int64_t context;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "server/state.h"
+#include "server/upload.h"
 
 static bool grow(struct exchange *x, size_t need)
 {
@@ -27,7 +28,8 @@ err_code body_add(struct exchange *x, const char *data, size_t n, err *e)
     struct server *s = x->r.server;
     size_t max = s->config.max_body, total, need;
     if (!size_add(x->r.body_len, n, &total) || total > max)
-        return err_set(e, ERR_TOO_LARGE, "The request body is larger than the limit of %zu bytes.", max);
+        return err_set(e, ERR_TOO_LARGE, "The request body is larger than the limit of %zu bytes (the setting max_body).",
+                       max);
     if (s->body_bytes + n > max * BODIES_FACTOR)
         return err_set(e, ERR_BUSY, "Too many request bodies are being read at once; please retry.");
     if (!size_add(total, 1, &need) || (need > x->body_cap && !grow(x, need)))
@@ -40,8 +42,31 @@ err_code body_add(struct exchange *x, const char *data, size_t n, err *e)
     return ERR_OK;
 }
 
+err_code body_add_upload(struct exchange *x, const char *data, size_t n, err *e)
+{
+    struct server *s = x->r.server;
+    size_t max = s->config.max_upload, total;
+    if (!size_add(x->r.body_len, n, &total) || total > max + UPLOAD_FORM_MAX)
+        return err_set(e, ERR_TOO_LARGE, "The upload is larger than the limit of %zu bytes (the setting max_upload).",
+                       max);
+    if (s->upload_bytes + n > max * UPLOADS_FACTOR + UPLOAD_FORM_MAX)
+        return err_set(e, ERR_BUSY, "Too many uploads are being read at once; please retry.");
+    x->r.body_len = total;
+    x->uploaded += n;
+    s->upload_bytes += n;
+    if (x->parse_error.code)
+        return ERR_OK;
+    if (upload_add(x->r.upload, data, n, &x->parse_error) == ERR_TOO_LARGE) {
+        *e = x->parse_error;
+        return e->code;
+    }
+    return ERR_OK;
+}
+
 void body_release(struct exchange *x)
 {
+    x->r.server->upload_bytes -= x->uploaded;
+    x->uploaded = 0;
     x->r.server->body_bytes -= x->accounted;
     x->accounted = 0;
 }

@@ -10,7 +10,10 @@ struct exchange;
 
 // Adds bytes; ERR_TOO_LARGE past max_body, ERR_BUSY when all bodies together are too much, ERR_MEMORY.
 MUST_CHECK err_code body_add(struct exchange *x, const char *data, size_t n, err *e);
-void body_release(struct exchange *x);  // what it counts for in the server's sum
+// The same for a form. What is wrong with it goes to x->parse_error and is said when the rest has come; ERR_TOO_LARGE and
+// ERR_BUSY end the request now.
+MUST_CHECK err_code body_add_upload(struct exchange *x, const char *data, size_t n, err *e);
+void body_release(struct exchange *x);  // what it counts for in the server's sums
 // Parses x->r.body into x->r.json, or fills x->parse_error (line and column). Any thread, nothing else touching x.
 bool body_parse(struct exchange *x);
 // More than max values (numbers, strings, names ...) outside strings, or more than max_members of the dear ones (members,

@@ -22,6 +22,7 @@
 #include "server/loop.h"
 #include "server/reply.h"
 #include "server/state.h"
+#include "server/upload.h"
 
 static const char invalid_request[] = "invalid_request_error";
 
@@ -318,12 +319,25 @@ static bool refused_not_built(struct exchange *x)
     return true;
 }
 
+static bool refused_form(struct exchange *x, const char *type)
+{
+    const struct server_config *c = &x->r.server->config;
+    struct upload_limits limits = {c->max_upload, c->upload_dir};
+    err e = {0};
+    if (upload_new(&x->r.arena, type ? type : "", &limits, &x->r.upload, &e) == ERR_OK)
+        return false;
+    refuse(x, 400, "unsupported_content_type", &e);
+    return true;
+}
+
 // Without a content type curl users are believed; a web page is not, because a form can be sent across sites unasked.
 static bool refused_type(struct exchange *x)
 {
-    if (x->route->body != ROUTE_JSON)
+    if (x->route->body != ROUTE_JSON && x->route->body != ROUTE_UPLOAD)
         return false;
     const char *type = header(x, "Content-Type");
+    if (x->route->body == ROUTE_UPLOAD)
+        return refused_form(x, type);
     if (type ? guard_is_json(type) : !header(x, "Origin"))
         return false;
     err e = {0};
@@ -334,8 +348,10 @@ static bool refused_type(struct exchange *x)
 
 static bool refused_size(struct exchange *x, size_t length)
 {
-    size_t max = x->route->body == ROUTE_JSON ? x->r.server->config.max_body : REFUSED_BODY_MAX;
-    if (length <= max)
+    const struct server_config *c = &x->r.server->config;
+    bool upload = x->route->body == ROUTE_UPLOAD;
+    size_t max = upload ? c->max_upload : x->route->body == ROUTE_JSON ? c->max_body : REFUSED_BODY_MAX;
+    if (length <= max || (upload && length - max <= UPLOAD_FORM_MAX))
         return false;
     err e = {0};
     err_set(&e, ERR_TOO_LARGE, "The request body has %zu bytes; the limit is %zu.", length, max);
@@ -406,7 +422,7 @@ static enum MHD_Result take_body(struct exchange *x, const char *data, size_t n)
     if (has_answer(x))
         return MHD_YES;  // refused; its body is small
     err e = {0};
-    if (body_add(x, data, n, &e)) {
+    if (x->r.upload ? body_add_upload(x, data, n, &e) : body_add(x, data, n, &e)) {
         bool large = e.code == ERR_TOO_LARGE;
         x->status = large ? 413 : 503;
         conn_send_error(c, x->status, large ? "Content Too Large" : "Service Unavailable",
@@ -466,8 +482,10 @@ static enum MHD_Result body_complete(struct exchange *x)
         return MHD_NO;
     if (has_answer(x) || refused_draining(x))
         return queue_answer(x);
+    if (x->r.upload && !x->parse_error.code)
+        (void)!upload_finish(x->r.upload, &x->parse_error);
     if (x->route->body != ROUTE_JSON)
-        return call_handler(x);
+        return after_parse(x);
     x->phase = PHASE_PARSE;
     if (x->r.body_len <= JSON_INLINE_MAX) {
         body_parse(x);

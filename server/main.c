@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/log.h"
+#include "codecs/audio_read.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/tools.h"
@@ -82,7 +84,7 @@ static int read_options(int nargs, char **args, const struct option *options, in
 #define MODEL_OPTIONS(m)                                                                                     \
     {"--model", &(m).path, NULL, NULL}, {"--activations", &(m).activations, NULL, NULL},                     \
         {"--kv", &(m).kv, NULL, NULL}, {"--isa", &(m).isa, NULL, NULL}, {"--threads", NULL, &(m).threads, NULL}, \
-        {"--context", NULL, &(m).context, NULL}
+        {"--context", NULL, &(m).context, NULL}, {"--vocoder", &(m).vocoder, NULL, NULL}
 
 // ---- commands
 
@@ -136,21 +138,17 @@ static int32_t *parse_ids(const char *text, size_t *ret_count)
 static int run_logits(int nargs, char **args)
 {
     struct tools_model m = {0};
-    const char *list = NULL, *out_path = NULL, *lora = NULL;
+    const char *list = NULL, *out_path = NULL;
     bool all = false;
     int chunk = 0;
     const struct option options[] = {MODEL_OPTIONS(m), {"--ids", &list, NULL, NULL}, {"--out", &out_path, NULL, NULL},
-        {"--lora", &lora, NULL, NULL}, {"--chunk", NULL, &chunk, NULL}, {"--all", NULL, NULL, &all}};
+        {"--lora", &m.lora, NULL, NULL}, {"--chunk", NULL, &chunk, NULL}, {"--all", NULL, NULL, &all}};
     int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
     if (status)
         return status;
     if (!m.path || !list || !out_path)
         return misuse("logits needs --model, --ids and --out%s", "");
     err e = {0};
-    if (lora) {
-        err_set(&e, ERR_UNSUPPORTED, "--lora: adapters are not built yet");
-        return fail(&e);
-    }
     size_t nids = 0;
     int32_t *ids = parse_ids(list, &nids);
     if (!ids)
@@ -183,6 +181,20 @@ static int run_bench(int nargs, char **args)
     return tools_bench(&m, &b, stdout, &e) ? fail(&e) : 0;
 }
 
+static int run_image_check(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    const char *case_path = NULL, *folder = NULL;
+    const struct option options[] = {MODEL_OPTIONS(m), {"--case", &case_path, NULL, NULL}, {"--out", &folder, NULL, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!m.path || !case_path || !folder)
+        return misuse("image-check needs --model, --case and --out%s", "");
+    err e = {0};
+    return tools_image_check(&m, case_path, folder, &e) ? fail(&e) : 0;
+}
+
 static int run_show(int nargs, char **args)
 {
     struct tools_model m = {0};
@@ -198,6 +210,143 @@ static int run_show(int nargs, char **args)
     return tools_show(&m, stdout, &e) ? fail(&e) : 0;
 }
 
+// Samples or features: a file of f32 little-endian.
+static float *read_floats(const char *path, size_t *ret_count, err *e)
+{
+    char *bytes;
+    size_t len;
+    if (file_read(path, (size_t)1 << 32, &bytes, &len, e))
+        return NULL;
+    *ret_count = len / sizeof(float);
+    return (float *)(void *)bytes;
+}
+
+struct bytes {
+    const char *data;
+    size_t n;
+};
+
+static int64_t read_bytes(void *ud, int64_t at, void *out, size_t n)
+{
+    const struct bytes *b = ud;
+    size_t left = (size_t)at < b->n ? b->n - (size_t)at : 0;
+    n = n < left ? n : left;
+    memcpy(out, b->data + at, n);
+    return (int64_t)n;
+}
+
+// 16 kHz samples: f32 little-endian of --samples, or the audio file of --wav.
+static float *read_samples(const char *raw, const char *wav, size_t *ret_count, err *e)
+{
+    char *bytes;
+    size_t len;
+    struct audio a = {0};
+    if (raw)
+        return read_floats(raw, ret_count, e);
+    if (file_read(wav, (size_t)1 << 32, &bytes, &len, e))
+        return NULL;
+    struct bytes b = {bytes, len};
+    err_code code = audio_read(&(struct audio_source){read_bytes, &b, (int64_t)len},
+                               &(struct audio_limits){.max_s = 24 * 3600}, &a, e);
+    free(bytes);
+    *ret_count = a.n;
+    return code ? NULL : a.samples;
+}
+
+static int close_output(FILE *out, const char *path, err *e)
+{
+    if (out && fclose(out) && !e->code)
+        err_set(e, ERR_IO, "cannot write '%s'", path);
+    if (out && e->code)
+        remove(path);
+    return e->code ? fail(e) : 0;
+}
+
+static int run_mel(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    const char *in = NULL, *wav = NULL, *out_path = NULL;
+    const struct option options[] = {MODEL_OPTIONS(m), {"--samples", &in, NULL, NULL}, {"--wav", &wav, NULL, NULL},
+        {"--out", &out_path, NULL, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!m.path || !in == !wav || !out_path)
+        return misuse("mel needs --model, --samples or --wav, and --out%s", "");
+    err e = {0};
+    size_t n;
+    float *samples = read_samples(in, wav, &n, &e);
+    if (!samples)
+        return fail(&e);
+    FILE *out = fopen(out_path, "wb");
+    if (!out)
+        err_set(&e, ERR_IO, "cannot write '%s'", out_path);
+    else if (tools_audio_mel(&m, samples, n, out, &e))
+        remove(out_path);
+    free(samples);
+    return close_output(out, out_path, &e);
+}
+
+static int run_whisper_logits(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    struct tools_whisper q = {0};
+    const char *in = NULL, *list = NULL, *out_path = NULL, *encoder_path = NULL;
+    const struct option options[] = {MODEL_OPTIONS(m), {"--mel", &in, NULL, NULL}, {"--ids", &list, NULL, NULL},
+        {"--out", &out_path, NULL, NULL}, {"--encoder-out", &encoder_path, NULL, NULL}, {"--reps", NULL, &q.reps, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!m.path || !in || !list || !out_path)
+        return misuse("whisper-logits needs --model, --mel, --ids and --out%s", "");
+    err e = {0};
+    double seconds;
+    int32_t *ids = parse_ids(list, &q.nids);
+    if (!ids)
+        return misuse("--ids '%s' is not a list of numbers", list);
+    float *features = read_floats(in, &q.nfeatures, &e);
+    q.features = features;
+    q.ids = ids;
+    FILE *out = features ? fopen(out_path, "wb") : NULL, *encoder = out && encoder_path ? fopen(encoder_path, "wb") : NULL;
+    if (features && (!out || (encoder_path && !encoder)))
+        err_set(&e, ERR_IO, "cannot write '%s'", out ? encoder_path : out_path);
+    else if (features && !tools_audio_logits(&m, &q, encoder, out, &seconds, &e))
+        printf("{\"encoder_s\": %.4f}\n", seconds);
+    if (encoder)
+        fclose(encoder);
+    free(ids);
+    free(features);
+    return close_output(out, out_path, &e);
+}
+
+static int run_transcribe(int nargs, char **args)
+{
+    struct tools_model m = {0};
+    struct transcribe ask = {0};
+    const char *in = NULL, *wav = NULL, *language = NULL, *temperature = NULL;
+    int seed = 0;
+    const struct option options[] = {MODEL_OPTIONS(m), {"--samples", &in, NULL, NULL}, {"--wav", &wav, NULL, NULL}, {"--language", &language, NULL, NULL},
+        {"--prompt", &ask.prompt, NULL, NULL}, {"--temperature", &temperature, NULL, NULL}, {"--seed", NULL, &seed, NULL},
+        {"--translate", NULL, NULL, &ask.translate}, {"--timestamps", NULL, NULL, &ask.timestamps},
+        {"--fallback", NULL, NULL, &ask.fallback}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!m.path || !in == !wav)
+        return misuse("transcribe needs --model, and --samples or --wav%s", "");
+    ask.language = language ? engine_language_code(language) : NULL;
+    if (language && !ask.language)
+        return misuse("no language is called '%s'", language);
+    ask.temperature = temperature ? strtof(temperature, NULL) : 0;
+    ask.seed = (uint64_t)seed;
+    err e = {0};
+    float *samples = read_samples(in, wav, &ask.nsamples, &e);
+    ask.samples = samples;
+    int rc = !samples || tools_audio_transcribe(&m, &ask, stdout, &e) ? fail(&e) : 0;
+    free(samples);
+    return rc;
+}
+
 static int run_devices(int nargs, char **args)
 {
     int status = read_options(nargs, args, NULL, 0, NULL);
@@ -205,6 +354,71 @@ static int run_devices(int nargs, char **args)
         return status;
     err e = {0};
     return tools_devices(stdout, &e) ? fail(&e) : 0;
+}
+
+// Opens out_path, has it written, and removes it again on failure.
+static int write_file(const char *out_path, err_code (*write)(void *arg, FILE *out, err *e), void *arg)
+{
+    err e = {0};
+    FILE *out = fopen(out_path, "wb");
+    if (!out)
+        err_set(&e, ERR_IO, "cannot write '%s'", out_path);
+    else if (!write(arg, out, &e) && fflush(out))
+        err_set(&e, ERR_IO, "cannot write '%s'", out_path);
+    if (out)
+        fclose(out);
+    if (out && e.code)
+        remove(out_path);
+    return e.code ? fail(&e) : 0;
+}
+
+static err_code write_snac(void *arg, FILE *out, err *e)
+{
+    return tools_speech_snac(arg, out, e);
+}
+
+static int run_snac_check(int nargs, char **args)
+{
+    struct tools_snac t = {0};
+    const char *out_path = NULL;
+    const struct option options[] = {{"--model", &t.model, NULL, NULL}, {"--codes", &t.codes, NULL, NULL},
+        {"--noise", &t.noise, NULL, NULL}, {"--isa", &t.isa, NULL, NULL}, {"--threads", NULL, &t.threads, NULL},
+        {"--step", NULL, &t.step, NULL}, {"--out", &out_path, NULL, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!t.model || !t.codes || !out_path)
+        return misuse("snac-check needs --model, --codes and --out%s", "");
+    return write_file(out_path, write_snac, &t);
+}
+
+struct speak_check {
+    struct tools_model m;
+    struct tools_speak s;
+};
+
+static err_code write_speech(void *arg, FILE *out, err *e)
+{
+    struct speak_check *c = arg;
+    return tools_speech_speak(&c->m, &c->s, stdout, out, e);
+}
+
+static int run_speak_check(int nargs, char **args)
+{
+    struct speak_check c = {0};
+    const char *out_path = NULL;
+    const struct option options[] = {MODEL_OPTIONS(c.m), {"--text", &c.s.text, NULL, NULL},
+        {"--voice", &c.s.voice, NULL, NULL}, {"--seed", &c.s.seed, NULL, NULL}, {"--greedy", NULL, NULL, &c.s.greedy},
+        {"--noise", NULL, NULL, &c.s.noise}, {"--max-tokens", NULL, &c.s.max_tokens, NULL}, {"--out", &out_path, NULL, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    if (status)
+        return status;
+    if (!c.m.path || !c.s.text)
+        return misuse("speak-check needs --model and --text%s", "");
+    err e = {0};
+    if (out_path)
+        return write_file(out_path, write_speech, &c);
+    return write_speech(&c, NULL, &e) ? fail(&e) : 0;
 }
 
 static int run_sample_config(int nargs, char **args)
@@ -225,12 +439,19 @@ static int run_not_built(int nargs, char **args)
 
 static const struct command commands[] = {
     {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
-    {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N]", "write logits, f32 little-endian [rows, vocab]", run_logits},
-    {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N]", "measure speed, one JSON line a figure", run_bench},
     {"show", "PATH", "what is in a model and what it needs", run_show},
     {"devices", "", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
+    {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N]", "measure speed, one JSON line a figure", run_bench},
     {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
     {"sample-config", "", "print a configuration file with every setting", run_sample_config},
+    {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N] [--lora DIR]", "write logits, f32 little-endian [rows, vocab]", run_logits},
+    {"mel", "--model M --samples FILE|--wav FILE --out FILE", "log-mel features of 16 kHz samples (f32 little-endian) or of an audio file, [mels, frames]", run_mel},
+    {"whisper-logits", "--model M --mel FILE --ids 1,2,3 --out FILE [--encoder-out FILE] [--reps N]", "Whisper's logits of given features and ids, f32 little-endian [rows, vocab]", run_whisper_logits},
+    {"transcribe", "--model M --samples FILE|--wav FILE [--language L] [--translate] [--timestamps] [--prompt TEXT] [--temperature T] [--fallback] [--seed N]", "segments of 16 kHz samples (f32 little-endian) or of an audio file, one JSON line each", run_transcribe},
+    {"speak-check", "--model M --text T [--voice V] [--seed N] [--greedy] [--noise] [--max-tokens N] [--out FILE]",
+     "speak, showing tokens; f32 samples to a file", run_speak_check},
+    {"snac-check", "--model DIR --codes FILE [--noise FILE] [--step N] --out FILE", "decode given codes, f32 samples", run_snac_check},
+    {"image-check", "--model M --case FILE.json --out DIR", "one picture from given noise, as numbers", run_image_check},
     {"pull", "REPO", "fetch a model (not built yet)", run_not_built},
     {"list", "", "models in the store (not built yet)", run_not_built},
     {"rm", "NAME", "remove a model from the store (not built yet)", run_not_built},
@@ -242,8 +463,8 @@ static int help(void)
     puts("oxinferd " VERSION " - serves OpenAI's HTTP API and runs the models itself\n\nCommands:");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         printf("  oxinferd %s %s\n      %s\n", commands[i].name, commands[i].args, commands[i].help);
-    puts("\nModel options of logits, bench and show: --activations int8|f32, --kv f16|f32|q8, --isa NAME, --threads N,\n"
-         "--context N.\n\nSettings of serve (also OXINFERD_NAME in the environment, name = value in a file given with --config FILE):");
+    puts("\nModel options of logits, bench, speak-check and show: --activations int8|f32, --kv f16|f32|q8, --isa NAME,\n"
+         "--threads N, --context N, --vocoder DIR.\n\nSettings of serve (also OXINFERD_NAME in the environment, name = value in a file given with --config FILE):");
     config_help(stdout);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "server/exchange.h"
 #include "server/sse.h"
 #include "server/state.h"
+#include "server/stream.h"
 
 static const char internal_error[] =
     "{\"error\":{\"message\":\"The answer could not be written as JSON.\",\"type\":\"server_error\",\"param\":null,"
@@ -189,18 +190,30 @@ void reply_error(struct request *r, const err *e)
     reply_error_code(r, e, default_code(e));
 }
 
-struct sse *reply_sse(struct request *r)
+static void start_stream(struct exchange *x, const char *type, bool is_bytes)
 {
-    struct exchange *x = exchange_of(r);
     pthread_mutex_lock(&x->lock);
     if (!x->answered) {
         x->answered = x->is_stream = true;
+        x->is_bytes = is_bytes;
+        x->ring_max = is_bytes ? BYTES_RING_MAX : SSE_RING_MAX;
         x->reply_status = 200;
-        x->reply_type = "text/event-stream; charset=utf-8";
+        x->reply_type = type;
     }
     pthread_mutex_unlock(&x->lock);
     exchange_post(x);
-    return (struct sse *)x;
+}
+
+struct sse *reply_sse(struct request *r)
+{
+    start_stream(exchange_of(r), "text/event-stream; charset=utf-8", false);
+    return (struct sse *)exchange_of(r);
+}
+
+struct stream *reply_stream(struct request *r, const char *content_type)
+{
+    start_stream(exchange_of(r), arena_strdup(&r->arena, content_type), true);
+    return (struct stream *)exchange_of(r);
 }
 
 void reply_abort(struct exchange *x, const err *e)
@@ -239,7 +252,7 @@ struct MHD_Response *reply_response(struct exchange *x)
     struct MHD_Response *m;
     x->status = x->reply_status;
     if (x->is_stream) {
-        m = sse_response(x);
+        m = stream_response(x);
         add(m, "cache-control", "no-cache");
         add(m, "x-accel-buffering", "no");
     } else {

@@ -41,3 +41,30 @@ void request_problem(struct request *r, const err *e)
     x->problem = text;
     pthread_mutex_unlock(&x->lock);
 }
+
+static void run_work(uv_work_t *w)
+{
+    struct exchange *x = w->data;
+    x->work_fn(&x->r);
+}
+
+static void end_work(uv_work_t *w, int status)
+{
+    struct exchange *x = w->data;
+    (void)status;  // never cancelled
+    x->work_done(&x->r);
+    exchange_unref(x);
+}
+
+void request_work(struct request *r, void (*work)(struct request *r), void (*done)(struct request *r))
+{
+    struct exchange *x = exchange_ref(exchange_of(r));
+    x->work_fn = work;
+    x->work_done = done;
+    x->work.data = x;
+    if (uv_queue_work(&r->server->loop, &x->work, run_work, end_work)) {  // only when it was called wrongly
+        work(r);
+        done(r);
+        exchange_unref(x);
+    }
+}

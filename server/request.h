@@ -1,7 +1,6 @@
 // request.h - one HTTP exchange, as a handler sees it.
 //
-// A handler runs on the loop thread when the whole body has arrived (multipart uploads excepted) and the caller has
-// been authenticated. It answers at once with one of the reply_ functions, or keeps the request and answers later from
+// A handler runs on the loop thread when the whole body has arrived and the caller has been authenticated. It answers at once with one of the reply_ functions, or keeps the request and answers later from
 // any thread. It must answer exactly once, also when the client has gone: the request, its arena and its body live
 // until then (until sse_end for a stream). Between taking and answering, on_gone tells a handler once, on the loop
 // thread, that nobody waits any more; it may itself answer. After reply_* or sse_end has returned, on_gone neither runs
@@ -18,6 +17,8 @@
 struct json_t;
 struct server;
 struct sse;
+struct stream;
+struct upload;
 
 struct request {
     struct server *server;
@@ -27,7 +28,8 @@ struct request {
     const char *id;             // "req_" + 32 hex, or the client's own X-Request-Id; sent back as x-request-id
     const char *key_id;         // short name of the API key that was used; "" without authentication
     char *body;                 // NUL-terminated; NULL when there is none
-    size_t body_len;
+    size_t body_len;            // of an upload: what came of it
+    struct upload *upload;      // the form when the route wants one
     struct json_t *json;        // the parsed body when the route wants JSON: always an object
     int64_t received_ns;        // clock_ns() when the last body byte was read
     void (*on_gone)(struct request *r);  // set by the handler, may be NULL
@@ -37,10 +39,14 @@ struct request {
 const char *request_header(const struct request *r, const char *name);  // NULL: absent; any case
 const char *request_query(const struct request *r, const char *name);   // decoded; NULL: absent
 
+// Slow work before the answer: runs work on a thread pool and then done on the loop thread, both exactly once; the request
+// lives until then at least. Loop thread; one at a time. on_gone may run meanwhile.
+void request_work(struct request *r, void (*work)(struct request *r), void (*done)(struct request *r));
+
 // ---- answers; each may be called from any thread, once
 // body is stolen (json_decref'ed).
 void reply_json(struct request *r, int status, struct json_t *body);
-void reply_text(struct request *r, int status, const char *content_type, const char *text, size_t len);
+void reply_text(struct request *r, int status, const char *content_type, const char *text, size_t len);  // any bytes
 // Status from the code, OpenAI's error object with all four keys, Retry-After where it belongs.
 void reply_error(struct request *r, const err *e);
 // The same with a finer "code" than the err_code gives ("missing_required_parameter"...); NULL: null.
@@ -62,6 +68,18 @@ struct sse *reply_sse(struct request *r);
 // (the stream is then dead and on_gone was or will be called): stop producing.
 bool sse_send(struct sse *s, const char *data, size_t len);
 bool sse_send_json(struct sse *s, struct json_t *event);  // stolen
+// The same with a line "event: NAME" before it; NULL: none.
+bool sse_send_named(struct sse *s, const char *name, const char *data, size_t len);
+// How many bytes may wait for a slow reader, instead of 256 KB: for events that carry sound or pictures.
+void sse_allow(struct sse *s, size_t waiting);
 // Ends the stream; with_done sends "data: [DONE]" first. s is gone afterwards. Must be called exactly once, also for a
 // dead stream.
 void sse_end(struct sse *s, bool with_done);
+
+// ---- a stream of bytes (sound); the same rules
+// Sends the 200 and its headers. After this only stream_ functions may be used. Any thread.
+struct stream *reply_stream(struct request *r, const char *content_type);
+// Any one thread at a time. False: as for sse_send. Up to 32 MB may wait for the reader.
+bool stream_send(struct stream *s, const void *p, size_t n);
+// Ends the stream; not ok: the connection is broken off, so that the client does not take what it has for all of it.
+void stream_end(struct stream *s, bool ok);

@@ -9,6 +9,7 @@ enum route_auth { ROUTE_OPEN, ROUTE_KEY };      // OPEN: answered without a key 
 enum route_body {
     ROUTE_NO_BODY,
     ROUTE_JSON,       // parsed before the handler runs, off the loop when it is big
+    ROUTE_UPLOAD,     // multipart/form-data, taken apart as it arrives (upload.h)
     ROUTE_NOT_BUILT,  // a known address that this build does not serve: 501 at once; the handler is NULL
 };
 

@@ -17,6 +17,7 @@
 #include "server/endpoints.h"
 #include "server/listen.h"
 #include "server/server.h"
+#include "server/upload.h"
 #include "server/version.h"
 
 static struct engine_config engine_settings(const struct config *c)
@@ -47,6 +48,9 @@ static struct server_config server_settings_of(const struct config *c)
         .nhosts = c->hosts.len,
         .allow_public = c->allow_public,
         .max_body = (size_t)c->max_body,
+        .max_upload = (size_t)c->max_upload,
+        .upload_dir = *c->upload_dir ? c->upload_dir : NULL,
+        .max_audio_s = (int)c->max_audio_s,
         .header_timeout_s = (int)c->header_timeout_s,
         .idle_timeout_s = (int)c->idle_timeout_s,
         .drain_timeout_s = c->drain_timeout_s ? (int)c->drain_timeout_s : -1,
@@ -54,6 +58,7 @@ static struct server_config server_settings_of(const struct config *c)
         .max_connections = (int)c->max_connections,
         .max_connections_per_address = (int)c->max_connections_per_address,
         .max_prompts = (int)c->max_waiting,
+        .image_url_ttl_s = (int)c->image_url_ttl_s,
         .strict_fields = c->strict_fields,
     };
 }
@@ -67,6 +72,8 @@ static struct model_config model_settings(const struct config_model *m)
         .kv = m->kv,
         .context = (int)m->context,
         .chat_template = *m->chat_template ? m->chat_template : NULL,
+        .decision = *m->decision ? m->decision : NULL,
+        .vocoder = *m->vocoder ? m->vocoder : NULL,
     };
 }
 
@@ -77,7 +84,7 @@ err_code serve_check(const struct config *c, err *e)
     for (int i = 0; i < c->listen.len && !getenv("LISTEN_FDS"); i++)  // inherited sockets take the place of the setting
         if (listen_check(c->listen.items[i], c->api_key.len || c->allow_public, e))
             return e->code;
-    if (engine_check_isa(c->isa, e))
+    if (upload_check_folder(c->upload_dir, e) || engine_check_isa(c->isa, e))
         return e->code;
     for (int i = 0; i < c->nmodels; i++) {
         const struct config_model *m = &c->models[i];
@@ -89,6 +96,11 @@ err_code serve_check(const struct config *c, err *e)
         if (*m->chat_template && strcmp(m->chat_template, "chatml") != 0 && !file_exists(m->chat_template))
             return err_set_param(e, ERR_NOT_FOUND, "chat_template",
                                  "model '%s': chat_template is neither a file nor 'chatml': '%s'", m->name, m->chat_template);
+        if (*m->decision && strcmp(m->decision, "labels") != 0 && !file_is_dir(m->decision))
+            return err_set_param(e, ERR_NOT_FOUND, "decision", "model '%s': decision is neither a folder nor 'labels': '%s'",
+                                 m->name, m->decision);
+        if (*m->vocoder && !file_exists(m->vocoder))
+            return err_set_param(e, ERR_NOT_FOUND, "vocoder", "model '%s': there is no vocoder '%s'", m->name, m->vocoder);
     }
     return ERR_OK;
 }
@@ -119,6 +131,8 @@ static void *watch_models(void *arg)
     }
     if (w->config->nmodels)
         log_info("ready after %.2f s", (double)(clock_ns() - w->start_ns) * 1e-9);
+    else
+        log_warn("no model is served; give one with --model NAME=PATH");
     return NULL;
 }
 
@@ -147,6 +161,7 @@ static err_code run(const struct config *c, struct engine *en, int *ret_status, 
     err_code rc = server_open(&sc, en, &server, e);
     for (int i = 0; i < c->nmodels && !rc; i++) {
         struct model_config m = model_settings(&c->models[i]);
+        m.max_image_pixels = (size_t)c->max_image_pixels;
         rc = engine_add_model(en, &m, e);
     }
     if (!rc && pthread_create(&w.thread, NULL, watch_models, &w))

@@ -24,13 +24,16 @@
 #include "engine/engine.h"
 #include "server/conn.h"
 #include "server/exchange.h"
+#include "server/keep.h"
 #include "server/listen.h"
 #include "server/loop.h"
 #include "server/notify.h"
+#include "server/pool.h"
 #include "server/reply.h"
 #include "server/state.h"
 
-enum { DEFAULT_CONNECTIONS = 1024, DEFAULT_BODY = 32 << 20, FLUSH_MS = 500, HALF_REQUEST_MS = 5000, DRAIN_POLL_MS = 20 };
+enum { DEFAULT_CONNECTIONS = 1024, DEFAULT_BODY = 32 << 20, DEFAULT_UPLOAD = 25 << 20, DEFAULT_AUDIO_S = 7200, FLUSH_MS = 500, HALF_REQUEST_MS = 5000, DRAIN_POLL_MS = 20 };
+enum { POOL_THREADS = 2, KEEP_FILES = 256, KEEP_BYTES = 256 << 20 };
 enum { SERVING, DRAINING, ABORTED, FORCED };
 
 static int or_default(int value, int fallback)
@@ -43,6 +46,8 @@ static void fill_config(struct server *s, const struct server_config *c)
     struct server_config *d = &s->config;
     *d = *c;
     d->max_body = c->max_body ? c->max_body : DEFAULT_BODY;
+    d->max_upload = c->max_upload ? c->max_upload : DEFAULT_UPLOAD;
+    d->max_audio_s = or_default(c->max_audio_s, DEFAULT_AUDIO_S);
     d->header_timeout_s = or_default(c->header_timeout_s, 20);
     d->idle_timeout_s = or_default(c->idle_timeout_s, 75);
     d->drain_timeout_s = c->drain_timeout_s < 0 ? 0 : or_default(c->drain_timeout_s, 30);
@@ -208,6 +213,8 @@ err_code server_open(const struct server_config *c, struct engine *en, struct se
     s->id_seed = rng_os();
     json_object_seed(0);  // jansson seeds lazily otherwise, from several threads at once
     raise_descriptor_limit();
+    s->pool = pool_open(POOL_THREADS);
+    s->keep = c->image_url_ttl_s > 0 ? keep_open(c->image_url_ttl_s, KEEP_FILES, KEEP_BYTES) : NULL;
     if (open_all(s, &local)) {
         server_close(s);
         if (e)
@@ -248,12 +255,25 @@ void server_close(struct server *s)
     for (int i = 0; i < s->nlisteners; i++)
         free(s->listeners[i].text);
     free(s->listeners);
+    pool_close(s->pool);
+    pool_unref(s->pool);
+    keep_unref(s->keep);
     free(s);
 }
 
 struct engine *server_engine(struct server *s)
 {
     return s->engine;
+}
+
+struct pool *server_pool(struct server *s)
+{
+    return s->pool;
+}
+
+struct keep *server_keep(struct server *s)
+{
+    return s->keep;
 }
 
 const struct server_config *server_settings(const struct server *s)

@@ -7,6 +7,8 @@
 #include "base/err.h"
 
 struct engine;
+struct keep;
+struct pool;
 struct route;
 
 struct server_config {
@@ -22,9 +24,13 @@ struct server_config {
     int nhosts;
     bool allow_public;          // a non-loopback bind without a key was asked for by name
     size_t max_body;            // bytes of a JSON body
+    size_t max_upload;          // bytes of the files of one form
+    const char *upload_dir;     // for temporary files of larger ones; NULL: $TMPDIR or /tmp
+    int max_audio_s;            // seconds of sound in one file
     int header_timeout_s, idle_timeout_s, drain_timeout_s, keepalive_s;  // 0: defaults; drain_timeout_s -1: no time
     int max_connections, max_connections_per_address;  // per address 0: no limit
     int max_prompts;            // of one request, so that a batch fits the queue; 0: the API's own limit
+    int image_url_ttl_s;        // how long a picture asked for as a URL can be fetched; 0: such requests are refused
     bool strict_fields;         // unknown request fields are refused
 };
 
@@ -40,6 +46,8 @@ int server_run(struct server *s);
 void server_close(struct server *s);
 
 struct engine *server_engine(struct server *s);
+struct pool *server_pool(struct server *s);  // borrowed; for whoever may outlive the server, pool_ref
+struct keep *server_keep(struct server *s);  // likewise; NULL: URLs of pictures are refused
 const struct server_config *server_settings(const struct server *s);
 bool server_draining(const struct server *s);
 // Where the i-th listener can be reached, for people to read; false: there are no more.

@@ -41,7 +41,10 @@ enum {
     JSON_VALUES_MAX = 1 << 21,   // values in one body
     JSON_MEMBERS_MAX = 1 << 18,  // members, objects and arrays among them: each costs many times a number
     BODIES_FACTOR = 8,           // all bodies in memory together, in units of max_body
-    SSE_RING_MAX = 256 << 10,    // bytes waiting in one stream
+    UPLOADS_FACTOR = 32,         // all uploads together, mostly in temporary files, in units of max_upload
+    UPLOAD_FORM_MAX = 2 << 20,   // what an upload may be larger than its files: text fields and boundaries
+    SSE_RING_MAX = 256 << 10,    // bytes waiting in one stream of events
+    BYTES_RING_MAX = 32 << 20,   // and in one of bytes: sound is made faster than it is played
     SSE_EVENT_MAX = 16 << 20,    // one event on an empty ring
     TICK_MS = 200,
 };
@@ -98,8 +101,10 @@ struct exchange {
     const struct route *route;
     bool cors;              // the origin is allowed
     size_t body_cap, overflow, accounted;
-    uv_work_t work;
-    err parse_error;
+    uv_work_t work;         // parsing, later the handler's
+    void (*work_fn)(struct request *r), (*work_done)(struct request *r);
+    err parse_error;        // of the body, said once it is complete
+    size_t uploaded;        // its share of the server's upload_bytes
     int64_t begun_ns, written_ns;
     uint64_t bytes;
     int status;
@@ -110,13 +115,15 @@ struct exchange {
     const char *problem;   // for the log; NULL: none
     bool answered;
     bool is_stream;
+    bool is_bytes;         // a stream of bytes, not of events
     int reply_status;
     const char *reply_type;
     char *reply_body;
     size_t reply_len;
     char *ring;            // bytes [head, head + len) of a block of cap bytes, wrapping
     size_t head, len, cap;
-    size_t allowance;      // for one event that alone is larger than SSE_RING_MAX, until the ring is empty again
+    size_t ring_max;       // most bytes that may wait
+    size_t allowance;      // for one event that alone is larger than ring_max, until the ring is empty again
     bool closed;           // no more events are taken
     bool eof;              // the ring's rest, then an orderly end
     bool failed;           // break off now
@@ -129,6 +136,8 @@ struct exchange {
 struct server {
     struct server_config config;  // with defaults filled in
     struct engine *engine;
+    struct pool *pool;
+    struct keep *keep;
     uv_loop_t loop;
     bool loop_open;
     uv_async_t wake;
@@ -141,6 +150,7 @@ struct server {
     struct conn *conns;
     int nconns;
     size_t body_bytes;  // of all requests in memory
+    size_t upload_bytes;
     uint64_t id_seed, id_count;
     atomic_bool draining;
     int stage;          // 0 serving, 1 draining, 2 aborted, 3 forced

@@ -163,8 +163,22 @@ static void list_ignored(char *list, size_t size, const char *name)
         snprintf(list + used, size - used, "%s%s", used ? ", " : "", shown);
 }
 
+// What other servers call a field of ours.
+static const char *our_name(const char *name)
+{
+    static const char *const pairs[][2] = {
+        {"n_predict", "max_tokens"},         {"num_inference_steps", "steps"}, {"cfg_scale", "guidance_scale"},
+        {"sample_method", "scheduler"},      {"sampler", "scheduler"},         {"sampler_name", "scheduler"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (!strcmp(name, pairs[i][0]))
+            return pairs[i][1];
+    return NULL;
+}
+
 static void refuse(struct fields *f, const struct field *k, const json_t *v)
 {
+    const char *ours = our_name(k->name);
     const json_t *type = json_is_object(v) ? json_object_get(v, "type") : NULL;
     if (k->neutral == NEUTRAL_TEXT && json_is_string(type))
         api_fields_fail(f, "unsupported_value", k->name,
@@ -172,7 +186,8 @@ static void refuse(struct fields *f, const struct field *k, const json_t *v)
                         json_string_value(type));
     else
         api_fields_fail(f, "unsupported_parameter", k->name,
-                        "Unsupported parameter: '%s' is not supported by this server.", k->name);
+                        "Unsupported parameter: '%s' is not supported by this server.%s%s%s", k->name,
+                        ours ? " Use '" : "", ours ? ours : "", ours ? "' instead." : "");
 }
 
 void api_fields_check(struct fields *f, const struct field *table, size_t n, const struct field *more, size_t nmore)

@@ -64,6 +64,7 @@ const struct field api_generate_fields[] = {
     {"cache_prompt", FIELD_ACCEPTED, 0},
 
     // Extensions of other servers that would change the answer.
+    {"n_predict", FIELD_REFUSED, NEUTRAL_NULL},
     {"structured_outputs", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"guided_json", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"guided_regex", FIELD_REFUSED, NEUTRAL_EMPTY},

@@ -11,3 +11,5 @@ void api_jsonout_string(struct buf *b, const char *s, size_t n);
 void api_jsonout_text(struct buf *b, const char *s);  // NUL-terminated; NULL: null
 // Short: as many digits as a float has. Minus infinity is the API's floor -9999.0, no number is null.
 void api_jsonout_float(struct buf *b, float v);
+// An array of n finite numbers, each with the 9 digits that give back the same float; made for thousands of them.
+void api_jsonout_floats(struct buf *b, const float *v, size_t n);

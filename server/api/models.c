@@ -14,21 +14,69 @@
 
 enum { MAX_MODELS = 64 };
 
+// What each task is called, where it is asked for, and what goes in and comes out.
 static const struct {
     unsigned bit;
-    const char *name;
+    const char *name, *endpoint, *input, *output;
 } tasks[] = {
-    {CAN_CHAT, "chat"},    {CAN_COMPLETE, "completion"}, {CAN_EMBED, "embedding"},  {CAN_TRANSCRIBE, "transcription"},
-    {CAN_SPEAK, "speech"}, {CAN_IMAGE, "image"},         {CAN_DECIDE, "decision"},
+    {CAN_CHAT, "chat", "/v1/chat/completions", "text", "text"},
+    {CAN_COMPLETE, "completion", "/v1/completions", "text", "text"},
+    {CAN_EMBED, "embedding", "/v1/embeddings", "text", "embedding"},
+    {CAN_TRANSCRIBE, "transcription", "/v1/audio/transcriptions", "audio", "text"},
+    {CAN_SPEAK, "speech", "/v1/audio/speech", "text", "audio"},
+    {CAN_IMAGE, "image", "/v1/images/generations", "text", "image"},
+    {CAN_DECIDE, "decision", "/v1/decide", "text", "decision"},
 };
+enum { TASKS = sizeof tasks / sizeof *tasks };
 
 static json_t *task_names(unsigned can)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+    for (int i = 0; i < TASKS; i++)
         if (can & tasks[i].bit)
             json_array_append_new(list, json_string(tasks[i].name));
     return list;
+}
+
+static void add_once(json_t *list, const char *text)
+{
+    size_t i;
+    json_t *have;
+    json_array_foreach(list, i, have)
+        if (!strcmp(json_string_value(have), text))
+            return;
+    json_array_append_new(list, json_string(text));
+}
+
+static json_t *modalities(unsigned can, bool output)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < TASKS; i++)
+        if (can & tasks[i].bit)
+            add_once(list, output ? tasks[i].output : tasks[i].input);
+    return list;
+}
+
+// What only models with some task have.
+static void add_details(json_t *meta, const struct model_info *m)
+{
+    if (m->can & CAN_EMBED)
+        json_object_set_new(meta, "dimensions", json_integer(m->dimensions));
+    if (m->can & CAN_TRANSCRIBE)
+        json_object_set_new(meta, "multilingual", json_boolean(m->multilingual));
+    if (m->can & CAN_IMAGE)
+        json_object_set_new(meta, "image_size", json_integer(m->image_size));
+    if (m->can & CAN_DECIDE) {
+        json_object_set_new(meta, "max_options", json_integer(m->max_options));
+        json_object_set_new(meta, "native_decisions", json_boolean(m->native_decisions));
+    }
+    if (!(m->can & CAN_SPEAK))
+        return;
+    json_t *voices = json_array();
+    for (int i = 0; i < m->nvoices; i++)
+        json_array_append_new(voices, json_string(m->voices[i]));
+    json_object_set_new(meta, "voices", voices);
+    json_object_set_new(meta, "sample_rate", json_integer(m->sample_rate));
 }
 
 static json_t *model_json(const struct model_info *m)
@@ -39,6 +87,9 @@ static json_t *model_json(const struct model_info *m)
                              "format", m->format, "tasks", task_names(m->can), "context", m->context, "vocab", m->vocab,
                              "weight_bytes", (json_int_t)m->weight_bytes, "kv_bytes_per_token",
                              (json_int_t)m->kv_bytes_per_token);
+    json_object_set_new(meta, "input_modalities", modalities(m->can, false));
+    json_object_set_new(meta, "output_modalities", modalities(m->can, true));
+    add_details(meta, m);
     return json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", m->name, "object", "model", "created",
                      (json_int_t)m->loaded_unix_s, "owned_by", "oxinferd", "max_model_len", m->context, "meta", meta);
 }
@@ -102,19 +153,50 @@ void api_models_get(struct request *r)
     api_fields_reply(&f);
 }
 
-static bool find_only(struct fields *f, struct model_info *ret_info)
+// No model is named: the only one there is, or the only one that can do it (while models load that is not known).
+static bool find_only(struct fields *f, unsigned can, struct model_info *ret_info)
 {
-    int n;
+    int n, fit = 0;
     struct model_info *infos = all_models(f->r, &n);
     char names[300] = "none";
-    list_names(infos, n, names, sizeof names);
-    if (n == 1)
+    for (int i = 0; i < n && n > 1; i++)
+        if (!can || infos[i].state == MODEL_LOADING || (infos[i].state == MODEL_READY && (infos[i].can & can)))
+            infos[fit++] = infos[i];
+    bool ok = n == 1 || fit == 1;
+    list_names(infos, fit, names, sizeof names);
+    if (ok)
         *ret_info = infos[0];
     else
         api_fields_fail(f, "missing_required_parameter", "model",
-                        "Missing required parameter: 'model'; models served: %s.", names);
+                        "Missing required parameter: 'model'; models served at %s: %s.", f->r->path, names);
     free(infos);
-    return n == 1;
+    return ok;
+}
+
+// The setting with which it would, where there is one.
+static const char *setting_for(const struct model_info *m, unsigned can)
+{
+    if (!(m->can & CAN_COMPLETE))
+        return "";
+    return can & CAN_DECIDE  ? " With the setting 'decision = labels' it decides too."
+           : can & CAN_SPEAK ? " A speech model needs its vocoder: a folder snac/ in its own, or the setting 'vocoder'."
+                             : "";
+}
+
+// A model that exists but does something else: says what, and where.
+static void fail_other_task(struct fields *f, const struct model_info *m, unsigned can)
+{
+    char where[300] = "";
+    size_t used = 0;
+    for (int i = 0; i < TASKS; i++) {
+        if (!(m->can & tasks[i].bit))
+            continue;
+        int n = snprintf(where + used, sizeof where - used, "%s%s (%s)", used ? ", " : "", tasks[i].endpoint,
+                         tasks[i].name);
+        used += (size_t)n < sizeof where - used ? (size_t)n : 0;
+    }
+    api_fields_fail(f, "model_not_supported", "model", "The model '%s' does not support %s. It serves %s.%s", m->name,
+                    f->r->path, where[0] ? where : "nothing", setting_for(m, can));
 }
 
 bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info)
@@ -122,7 +204,7 @@ bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info
     const char *name;
     struct model_info info;
     if (!api_fields_get(f, "model")) {
-        if (!find_only(f, &info))
+        if (!find_only(f, can, &info))
             return false;
     } else if (!api_fields_string(f, "model", &name)) {
         return false;
@@ -132,7 +214,7 @@ bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info
     }
     // While a model loads it is not known what it can do; the engine then answers that it is loading.
     if (info.state == MODEL_READY && can && !(info.can & can)) {
-        api_fields_fail_status(f, 404, NULL, "model", "The model '%s' does not support %s.", info.name, f->r->path);
+        fail_other_task(f, &info, can);
         return false;
     }
     *ret_info = info;

@@ -7,6 +7,7 @@
 
 struct fields;
 
-// Reads the field "model". Absent: the model, when exactly one is served. Fails with 404 and the names that are served
-// when there is no such model, or when it is known to lack all of `can` (task_bits; 0: any model will do).
+// Reads the field "model". Absent: the model, when exactly one is served or can do it. Fails with 404 and the names that
+// are served when there is no such model, with 400 and the endpoints it serves when it is known to lack all of `can`
+// (task_bits; 0: any model will do).
 bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info);

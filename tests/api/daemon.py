@@ -131,6 +131,8 @@ class Daemon:
         return [json.loads(x) for x in data[:-1]]
 
     def stop(self):
+        if self.process.poll() == 0:
+            return  # already stopped
         self.process.send_signal(signal.SIGTERM)
         try:
             status = self.process.wait(30 * SLOW)

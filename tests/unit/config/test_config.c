@@ -88,6 +88,27 @@ static void models(void **state)
     config_done(&c);
 }
 
+// decision and vocoder: a value for all models, or for the one it names; a section wins.
+static void values_by_model(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("decision = labels, a=/m/jev=9b\nvocoder = b=/m/snac\n[model b]\npath = /m/b\n[model c]\npath = /m/c\ndecision = /m/d\n");
+    assert_int_equal(load(&c, &e, 4, "--config", path, "--model", "a=/m/a"), ERR_OK);
+    assert_int_equal(c.nmodels, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct config_model *m = &c.models[i];
+        const char *want = m->name[0] == 'a' ? "/m/jev=9b" : m->name[0] == 'b' ? "labels" : "/m/d";
+        assert_string_equal(m->decision, want);
+        assert_string_equal(m->vocoder, m->name[0] == 'b' ? "/m/snac" : "");
+    }
+    config_done(&c);
+    assert_int_equal(load(&c, &e, 4, "--model", "a=/m/a", "--decision", "/m/x=y"), ERR_OK);  // no model has that name
+    assert_string_equal(c.models[0].decision, "/m/x=y");
+    config_done(&c);
+}
+
 static void key_file(void **state)
 {
     (void)state;
@@ -118,7 +139,7 @@ static void refusals(void **state)
         {NULL, "--nonsense", "1", "unknown option"},
         {NULL, "--pin=maybe", NULL, "neither true nor false"},
         {NULL, "--threads", NULL, "needs a value"},
-        {NULL, "--model", "justapath", "NAME=PATH"},
+        {NULL, "--model", "justapath", "is not NAME=PATH, such as"},
         {NULL, "--model", "a b=/x", "space"},
         {NULL, "--config", NULL, "needs a file"},
         {NULL, "word", NULL, "not an option"},
@@ -178,7 +199,7 @@ static void shipped_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models),
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models), cmocka_unit_test(values_by_model),
         cmocka_unit_test(key_file),  cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
     };
     int fd = mkstemp(path);

@@ -23,6 +23,7 @@
 #include "server/request.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/upload.h"
 
 // ---- scripted handlers
 
@@ -190,7 +191,51 @@ static void handle_error(struct request *r)
     reply_error(r, &e);
 }
 
+// n pieces of known bytes; fail=I breaks off before piece I.
+static void *run_bytes(void *arg)
+{
+    struct job *j = arg;
+    char *piece = mem_new((size_t)j->bytes + 1);
+    struct stream *s = reply_stream(j->r, "audio/pcm");
+    bool ok = true;
+    for (int i = 0; i < j->n && ok; i++) {
+        nap(j->ms);
+        memset(piece, i, (size_t)j->bytes);
+        ok = i != j->fail_at && stream_send(s, piece, (size_t)j->bytes);
+    }
+    if (!ok)
+        atomic_fetch_add(&refused_events, 1);
+    stream_end(s, ok);
+    free(piece);
+    finish(j);
+    return NULL;
+}
+
+static void handle_bytes(struct request *r)
+{
+    start(r, run_bytes);
+}
+
+// What came, and a sum over the bytes of the file that depends on their order.
+static void handle_upload(struct request *r)
+{
+    const struct upload_file *f = NULL;
+    json_t *fields = json_array();
+    for (int i = 0; i < r->upload->nfields; i++)
+        json_array_append_new(fields, json_pack("[s,s]", r->upload->fields[i].name, r->upload->fields[i].value));
+    int n = upload_find(r->upload, "file", &f);
+    uint32_t sum = 0;
+    unsigned char block[4096];
+    int64_t got;
+    for (int64_t at = 0; f && (got = upload_read(r->upload, f, at, block, sizeof block)) > 0; at += got)
+        for (int64_t i = 0; i < got; i++)
+            sum = sum * 31 + block[i];
+    reply_json(r, 200, json_pack("{s:o,s:i,s:i,s:s,s:I,s:b}", "fields", fields, "files", n, "size", f ? (int)f->size : -1,
+                                 "filename", f ? f->filename : "", "sum", (json_int_t)sum, "on_disk", r->upload->fd >= 0));
+}
+
 static const struct route routes[] = {
+    {"GET", "/bytes", ROUTE_KEY, ROUTE_NO_BODY, handle_bytes},
     {"GET", "/counts", ROUTE_OPEN, ROUTE_NO_BODY, handle_counts},
     {"POST", "/echo", ROUTE_KEY, ROUTE_JSON, handle_echo},
     {"GET", "/error", ROUTE_KEY, ROUTE_NO_BODY, handle_error},
@@ -206,6 +251,7 @@ static const struct route routes[] = {
     {"GET", "/readyz", ROUTE_OPEN, ROUTE_NO_BODY, health_ready},
     {"GET", "/stream", ROUTE_KEY, ROUTE_NO_BODY, handle_stream},
     {"POST", "/stream", ROUTE_KEY, ROUTE_JSON, handle_stream},
+    {"POST", "/upload", ROUTE_KEY, ROUTE_UPLOAD, handle_upload},
     {"GET", "/version", ROUTE_OPEN, ROUTE_NO_BODY, health_version},
     {NULL, NULL, ROUTE_OPEN, ROUTE_NO_BODY, NULL},
 };
@@ -247,6 +293,8 @@ static void take_argument(const char *arg, struct server_config *c, struct lists
         return;
     if (take_int(arg, "body", &value))
         c->max_body = (size_t)value;
+    else if (take_int(arg, "upload", &value))
+        c->max_upload = (size_t)value;
     else if (take_int(arg, "public", &value))
         c->allow_public = value;
     else if (!strncmp(arg, "port_file=", 10))

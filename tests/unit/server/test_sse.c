@@ -13,6 +13,7 @@
 #include "server/reply.h"
 #include "server/sse.h"
 #include "server/state.h"
+#include "server/stream.h"
 
 static struct server server;
 static int gone_calls;
@@ -47,15 +48,15 @@ static void test_order_and_end(void **state)
     struct exchange *x = open_exchange();
     struct sse *s = reply_sse(&x->r);
     char out[100];
-    assert_int_equal(sse_read(x, out, sizeof out), 0);
+    assert_int_equal(stream_read(x, out, sizeof out), 0);
     assert_true(sse_send(s, "{}", 2));
-    assert_int_equal(sse_read(x, out, 3), 3);
+    assert_int_equal(stream_read(x, out, 3), 3);
     assert_memory_equal(out, "dat", 3);
     sse_end(s, true);
-    ssize_t n = sse_read(x, out, sizeof out);
+    ssize_t n = stream_read(x, out, sizeof out);
     assert_int_equal(n, 7 + 14);
     assert_memory_equal(out, "a: {}\n\ndata: [DONE]\n\n", (size_t)n);
-    assert_int_equal(sse_read(x, out, sizeof out), MHD_CONTENT_READER_END_OF_STREAM);
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_OF_STREAM);
     assert_int_equal(gone_calls, 0);
     exchange_gone(x);
     assert_int_equal(gone_calls, 0);  // the handler had ended: it is not told
@@ -84,11 +85,11 @@ static void test_ring_against_a_copy(void **state)
             memcpy(want + nwant + 6 + n, "\n\n", 2);
             nwant += n + 8;
         } else {
-            ngot += (size_t)sse_read(x, got + ngot, n + 1);
+            ngot += (size_t)stream_read(x, got + ngot, n + 1);
         }
     }
     sse_end(s, false);
-    for (ssize_t n; (n = sse_read(x, got + ngot, 1000)) > 0;)
+    for (ssize_t n; (n = stream_read(x, got + ngot, 1000)) > 0;)
         ngot += (size_t)n;
     assert_int_equal(ngot, nwant);
     assert_memory_equal(got, want, nwant);
@@ -108,12 +109,12 @@ static void test_slow_reader_loses_the_stream(void **state)
         sent++;
     assert_int_equal(sent, SSE_RING_MAX / (sizeof event + 8));
     assert_false(sse_send(s, "{}", 2));
-    assert_int_equal(sse_read(x, out, sizeof out), MHD_CONTENT_READER_END_WITH_ERROR);
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_WITH_ERROR);
     exchange_gone(x);  // what the loop does when it sees that
     exchange_gone(x);
     assert_int_equal(gone_calls, 1);
     sse_end(s, true);
-    assert_int_equal(sse_read(x, out, sizeof out), MHD_CONTENT_READER_END_WITH_ERROR);
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_WITH_ERROR);
     close_exchange(x);
 }
 
@@ -145,12 +146,12 @@ static void test_abort(void **state)
     assert_false(sse_send(s, "2", 1));
     sse_end(s, true);
     char out[1000];
-    ssize_t n = sse_read(x, out, sizeof out - 1);
+    ssize_t n = stream_read(x, out, sizeof out - 1);
     out[n] = 0;
     assert_non_null(strstr(out, "data: 1\n\ndata: {\"error\":{\"message\":\"bye\","
                                 "\"type\":\"service_unavailable_error\""));
     assert_null(strstr(out, "DONE"));
-    assert_int_equal(sse_read(x, out, sizeof out), MHD_CONTENT_READER_END_OF_STREAM);
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_OF_STREAM);
     close_exchange(x);
 }
 
@@ -165,12 +166,12 @@ static void test_keep_alive(void **state)
     x->written_ns = 50;
     assert_false(sse_keep_alive(x, 59, 10));
     assert_true(sse_keep_alive(x, 60, 10));
-    ssize_t n = sse_read(x, out, sizeof out);
+    ssize_t n = stream_read(x, out, sizeof out);
     assert_memory_equal(out, ": keep-alive\n\n", (size_t)n);
     assert_true(sse_send(s, "{}", 2));
     assert_false(sse_keep_alive(x, 100, 10));  // something is on its way
     sse_end(s, false);
-    (void)sse_read(x, out, sizeof out);
+    (void)stream_read(x, out, sizeof out);
     assert_false(sse_keep_alive(x, 100, 10));  // ended
     close_exchange(x);
 }
@@ -232,13 +233,101 @@ static void test_race_of_producer_and_loop(void **state)
         assert_int_equal(pthread_create(&t, NULL, produce, reply_sse(&x->r)), 0);
         char out[512];
         for (int k = 0; k < i % 20; k++)
-            (void)sse_read(x, out, sizeof out);
+            (void)stream_read(x, out, sizeof out);
         exchange_gone(x);
         exchange_fail(x);
         exchange_unref(x);
         pthread_join(t, NULL);
         inbox_unref(server.inbox);
     }
+}
+
+static void test_named_event(void **state)
+{
+    (void)state;
+    struct exchange *x = open_exchange();
+    struct sse *s = reply_sse(&x->r);
+    assert_true(sse_send_named(s, "image.done", "{}", 2));
+    assert_true(sse_send_named(s, NULL, "{}", 2));
+    sse_end(s, false);
+    char out[100];
+    ssize_t n = stream_read(x, out, sizeof out);
+    static const char want[] = "event: image.done\ndata: {}\n\ndata: {}\n\n";
+    assert_int_equal(n, sizeof want - 1);
+    assert_memory_equal(out, want, (size_t)n);
+    close_exchange(x);
+}
+
+static void test_more_may_wait(void **state)
+{
+    (void)state;
+    struct exchange *x = open_exchange();
+    struct sse *s = reply_sse(&x->r);
+    static const char event[100000];
+    sse_allow(s, 1 << 20);
+    int sent = 0;
+    while (sse_send(s, event, sizeof event))
+        sent++;
+    assert_int_equal(sent, (1 << 20) / (sizeof event + 8));
+    sse_end(s, false);
+    close_exchange(x);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct exchange *x = open_exchange();
+    struct stream *s = reply_stream(&x->r, "audio/wav");
+    assert_string_equal(x->reply_type, "audio/wav");
+    x->streaming = true;
+    assert_false(sse_keep_alive(x, 100, 10));  // a comment would be heard
+    assert_true(stream_send(s, "a\0b", 3));
+    assert_true(stream_send(s, NULL, 0));
+    stream_end(s, true);
+    char out[10];
+    assert_int_equal(stream_read(x, out, sizeof out), 3);
+    assert_memory_equal(out, "a\0b", 3);
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_OF_STREAM);
+    close_exchange(x);
+}
+
+static void test_bytes_broken_off(void **state)
+{
+    (void)state;
+    char out[10];
+    struct exchange *x = open_exchange();
+    struct stream *s = reply_stream(&x->r, "audio/wav");
+    assert_true(stream_send(s, "abc", 3));
+    stream_end(s, false);
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_WITH_ERROR);
+    close_exchange(x);
+
+    x = open_exchange();
+    s = reply_stream(&x->r, "audio/wav");
+    err e = {0};
+    err_set(&e, ERR_DRAINING, "bye");
+    assert_true(stream_send(s, "abc", 3));
+    reply_abort(x, &e);
+    assert_false(stream_send(s, "abc", 3));
+    assert_int_equal(stream_read(x, out, sizeof out), MHD_CONTENT_READER_END_WITH_ERROR);
+    stream_end(s, true);
+    close_exchange(x);
+}
+
+static void test_bytes_are_bounded(void **state)
+{
+    (void)state;
+    struct exchange *x = open_exchange();
+    struct stream *s = reply_stream(&x->r, "audio/wav");
+    size_t n = 1 << 20;
+    char *block = calloc(1, n);
+    int sent = 0;
+    while (stream_send(s, block, n))
+        sent++;
+    assert_int_equal(sent, BYTES_RING_MAX / (1 << 20));
+    free(block);
+    stream_end(s, true);
+    close_exchange(x);
 }
 
 int main(void)
@@ -252,6 +341,11 @@ int main(void)
         cmocka_unit_test(test_keep_alive),
         cmocka_unit_test(test_answers_after_the_client_left),
         cmocka_unit_test(test_ending_inside_on_gone),
+        cmocka_unit_test(test_named_event),
+        cmocka_unit_test(test_more_may_wait),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bytes_broken_off),
+        cmocka_unit_test(test_bytes_are_bounded),
         cmocka_unit_test(test_race_of_producer_and_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,8 @@
 //     done();                                  // frees the request and checks that it was answered exactly once
 #pragma once
 
+#include "base/buf.h"
+#include "server/upload.h"
 #include "tests/unit/server/api/fake.h"
 
 static int set_up(void **state)
@@ -19,18 +21,48 @@ static int set_up(void **state)
     return 0;
 }
 
-static void post(void (*handler)(struct request *r), const char *json)
+static struct request *new_request(void)
 {
-    json_error_t error;
     struct request *r = mem_new(sizeof *r);
     r->server = (struct server *)r;
     r->path = "/v1/test";
     r->tail = r->key_id = "";
     r->id = "req_1";
     r->received_ns = clock_ns();
+    return r;
+}
+
+static inline void post(void (*handler)(struct request *r), const char *json)
+{
+    json_error_t error;
+    struct request *r = new_request();
     r->json = json ? json_loads(json, JSON_ALLOW_NUL, &error) : NULL;
     if (json && !r->json)
         fail_msg("test's JSON: %s: %s", error.text, json);
+    fake.r = r;
+    handler(r);
+}
+
+// A form: name, value, name, value ... NULL; and a file unless bytes is NULL.
+static inline void post_form(void (*handler)(struct request *r), const void *file, size_t n, const char *const *fields)
+{
+    struct request *r = new_request();
+    struct upload_limits limits = {16 << 20, NULL};
+    struct buf b;
+    err e = {0};
+    buf_init(&b, 64 << 20);
+    for (int i = 0; fields && fields[i]; i += 2)
+        buf_printf(&b, "--B\r\nContent-Disposition: form-data; name=\"%s\"\r\n\r\n%s\r\n", fields[i], fields[i + 1]);
+    if (file) {
+        buf_add_str(&b, "--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"\r\n\r\n");
+        buf_add(&b, file, n);
+        buf_add_str(&b, "\r\n");
+    }
+    buf_add_str(&b, "--B--\r\n");
+    if (upload_new(&r->arena, "multipart/form-data; boundary=B", &limits, &r->upload, &e) ||
+        upload_add(r->upload, b.data, b.len, &e) || upload_finish(r->upload, &e))
+        fail_msg("%s", e.text);
+    buf_done(&b);
     fake.r = r;
     handler(r);
 }
@@ -83,6 +115,7 @@ static void done(void)
     json_decref(fake.r->json);
     json_decref(fake.body);
     free(fake.r);
+    free(fake.text);
     for (int i = 0; i < fake.nevents; i++)
         free(fake.events[i]);
     set_up(NULL);
@@ -111,10 +144,8 @@ static inline void starts_with(const char *text_of, const char *want)
 }
 
 // Posts, expects a 400 (or `status`) at once with this param and code ("" for null), and no task.
-static inline void refused(void (*handler)(struct request *r), const char *json, int status, const char *param,
-                           const char *code)
+static inline void was_refused(const char *json, int status, const char *param, const char *code)
 {
-    post(handler, json);
     if (!fake.body)
         fail_msg("accepted: %s", json);
     const json_t *e = json_object_get(fake.body, "error");
@@ -124,4 +155,11 @@ static inline void refused(void (*handler)(struct request *r), const char *json,
     assert_int_equal(fake.ntasks, 0);
     assert_non_null(json_string_value(json_object_get(e, "message")));
     done();
+}
+
+static inline void refused(void (*handler)(struct request *r), const char *json, int status, const char *param,
+                           const char *code)
+{
+    post(handler, json);
+    was_refused(json, status, param, code);
 }

@@ -41,6 +41,13 @@ static struct {
     bool stream, ended, with_done, client_gone;
     char *events[FAKE_EVENTS];
     int nevents;
+
+    char *text;                // an answer that is not JSON, or the bytes of a stream
+    size_t text_len;
+    char content_type[64];
+    bool bytes, bytes_ok;      // a stream of bytes; how it ended
+    bool work_waits;           // request_work does nothing; the test calls the two itself
+    void (*work)(struct request *r), (*work_done)(struct request *r);
 } fake;
 
 // ---- engine
@@ -137,10 +144,17 @@ void reply_json(struct request *r, int status, struct json_t *body)
 void reply_text(struct request *r, int status, const char *content_type, const char *text, size_t len)
 {
     json_error_t error;
+    if (strcmp(content_type, "application/json")) {
+        snprintf(fake.content_type, sizeof fake.content_type, "%s", content_type);
+        fake.text = mem_strndup(text, len);
+        fake.text_len = len;
+        fake.answers++;
+        fake.status = status;
+        return;
+    }
     json_t *body = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!body)
         fail_msg("not JSON: %s in %s", error.text, text);
-    assert_string_equal(content_type, "application/json");
     reply_json(r, status, body);
 }
 
@@ -192,6 +206,53 @@ bool sse_send_json(struct sse *s, struct json_t *event)
     free(text);
     json_decref(event);
     return sent;
+}
+
+void sse_allow(struct sse *s, size_t waiting)
+{
+    (void)s;
+    assert_true(waiting >= 1 << 20);
+}
+
+struct stream *reply_stream(struct request *r, const char *content_type)
+{
+    assert_false(fake.stream || fake.bytes);
+    assert_int_equal(fake.answers, 0);
+    fake.bytes = true;
+    snprintf(fake.content_type, sizeof fake.content_type, "%s", content_type);
+    return (struct stream *)r;
+}
+
+bool stream_send(struct stream *s, const void *p, size_t n)
+{
+    (void)s;
+    assert_true(fake.bytes && !fake.ended);
+    if (fake.client_gone)
+        return false;
+    fake.text = mem_resize(fake.text, fake.text_len + n + 1);
+    memcpy(fake.text + fake.text_len, p, n);
+    fake.text_len += n;
+    return true;
+}
+
+void stream_end(struct stream *s, bool ok)
+{
+    (void)s;
+    assert_false(fake.ended);
+    fake.ended = true;
+    fake.bytes_ok = ok;
+    fake.answers++;
+}
+
+void request_work(struct request *r, void (*work)(struct request *r), void (*done)(struct request *r))
+{
+    if (fake.work_waits) {
+        fake.work = work;
+        fake.work_done = done;
+        return;
+    }
+    work(r);
+    done(r);
 }
 
 void sse_end(struct sse *s, bool with_done)

@@ -15,10 +15,11 @@ static void test_list(void **state)
     same_json(fake.body,
               "{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"object\":\"model\",\"created\":7,\"owned_by\":\"oxinferd\","
               "\"max_model_len\":512,\"meta\":{\"state\":\"ready\",\"family\":\"llama\",\"format\":\"gguf\","
-              "\"tasks\":[\"chat\",\"completion\"],\"context\":512,\"vocab\":300,\"weight_bytes\":0,\"kv_bytes_per_token\":0}},"
+              "\"tasks\":[\"chat\",\"completion\"],\"context\":512,\"vocab\":300,\"weight_bytes\":0,\"kv_bytes_per_token\":0,"
+              "\"input_modalities\":[\"text\"],\"output_modalities\":[\"text\"]}},"
               "{\"id\":\"org/big\",\"object\":\"model\",\"created\":0,\"owned_by\":\"oxinferd\",\"max_model_len\":0,"
               "\"meta\":{\"state\":\"loading\",\"family\":\"qwen3\",\"format\":\"safetensors\",\"tasks\":[],\"context\":0,"
-              "\"vocab\":0,\"weight_bytes\":0,\"kv_bytes_per_token\":0}}]}");
+              "\"vocab\":0,\"weight_bytes\":0,\"kv_bytes_per_token\":0,\"input_modalities\":[],\"output_modalities\":[]}}]}");
     done();
     fake.nmodels = 0;
     post(api_models_list, NULL);
@@ -61,7 +62,7 @@ static void test_which(void **state)
     two_models();
     refused(api_completions_create, "{\"prompt\":\"a\"}", 400, "model", "missing_required_parameter");
     fake.models[0].can = CAN_EMBED;
-    refused(api_completions_create, "{\"prompt\":\"a\",\"model\":\"tiny\"}", 404, "model", "");
+    refused(api_completions_create, "{\"prompt\":\"a\",\"model\":\"tiny\"}", 400, "model", "model_not_supported");
     two_models();
     post(api_completions_create, "{\"prompt\":[1000],\"model\":\"org/big\"}");  // the engine says that it is loading
     assert_string_equal(fake.tasks[0]->model, "org/big");

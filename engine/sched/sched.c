@@ -763,6 +763,8 @@ static bool run_batch(struct sched_model *m)
     if (m->nseqs == 0)
         return false;
     plan(m);
+    if (m->nitems == 0)  // making room took the pages of all of this kind; the other kind goes on
+        plan(m);
     if (m->nitems == 0)
         return false;
     double start = clock_s();

@@ -60,7 +60,7 @@ struct work_ops {
     // Prep thread. *ret_prompt_tokens: usage.prompt_tokens, when it is known. On failure nothing is left.
     err_code (*prepare)(const struct model *m, const struct task *t, struct work **ret_work, int *ret_prompt_tokens,
                         err *e);
-    // Bytes a running work holds beside the scratch at most, for admission and `show`; and the scratch of a step.
+    // Bytes a running work holds beside the scratch at most, as `show` tells; and the scratch of a step.
     size_t (*work_bytes)(const struct model *m);
     size_t (*scratch_bytes)(const struct model *m, int lanes);
     // Any of begin, step and after may be NULL. Without after the work is done when its rounds are.

@@ -226,6 +226,38 @@ static void test_refused(void **state)
     close_clean(en);
 }
 
+// Works beyond their max_running wait for their own kind only: a chat that came after them is done before any of them.
+static void test_others_pass(void **state)
+{
+    (void)state;
+    enum { LONG = 200000, EMBEDS = 4 };
+    static char text[LONG + 1];
+    memset(text, 'x', LONG);
+    struct engine *en = open_engine(1, 64 << 20);
+    struct client embeds[EMBEDS] = {0}, chat = {0};
+    for (int i = 0; i < EMBEDS; i++) {
+        struct task *t = task_new(TASK_EMBED);
+        struct embed_input *in = arena_alloc(&t->arena, sizeof *in);
+        *in = (struct embed_input){.text = text, .len = LONG};
+        t->embed.inputs = in;
+        t->embed.ninputs = 1;
+        submit(&embeds[i], en, t);
+    }
+    submit_chat(&chat, en, 1);
+    client_wait(&chat);
+    for (int i = 0; i < EMBEDS; i++) {
+        assert_false(atomic_load(&embeds[i].done));
+        engine_cancel(en, embeds[i].ticket);
+    }
+    check_chat(&chat, 1);
+    for (int i = 0; i < EMBEDS; i++) {
+        client_wait(&embeds[i]);
+        assert_int_equal(embeds[i].error.code, ERR_CANCELLED);
+        client_done(&embeds[i]);
+    }
+    close_clean(en);
+}
+
 // The engine closes amid work: every task ends once, with ERR_DRAINING.
 static void test_close_amid_work(void **state)
 {
@@ -250,7 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_together),        cmocka_unit_test(test_little_memory),
         cmocka_unit_test(test_cancel_at_any_event), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_close_amid_work),
+        cmocka_unit_test(test_others_pass),     cmocka_unit_test(test_close_amid_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

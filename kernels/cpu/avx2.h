@@ -44,3 +44,25 @@ extern const struct mat_ops avx2_mat_ops;
 extern const struct conv_ops avx2_conv_ops;
 
 extern const struct cpu_ops avx2_ops, avx512_ops;
+
+// Every op but the matrices; AVX-512 machines run these too.
+#define AVX2_FLOAT_OPS \
+    .rmsnorm = avx2_rmsnorm, \
+    .layernorm = avx2_layernorm, \
+    .add = avx2_add, \
+    .silu_mul = avx2_silu_mul, \
+    .silu = avx2_silu, \
+    .gelu = avx2_gelu, \
+    .sigmoid_mul = avx2_gdn_sigmoid_mul, \
+    .conv_silu = avx2_gdn_conv_silu, \
+    .gdn = avx2_gdn, \
+    .rope = avx2_rope, \
+    .max = avx2_max, \
+    .argmax = avx2_argmax, \
+    .sum_exp = avx2_sum_exp, \
+    .kv_store = avx2_kv_store, \
+    .attn = avx2_attn, \
+    .mha = avx2_mha, \
+    .snake = avx2_wave_snake, \
+    .depthwise = avx2_wave_depthwise, \
+    .conv = &avx2_conv_ops

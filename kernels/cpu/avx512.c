@@ -303,26 +303,4 @@ static const struct mat_ops mat_ops = {
         },
 };
 
-const struct cpu_ops avx512_ops = {
-    .isa = "avx512",
-    .rmsnorm = avx2_rmsnorm,
-    .layernorm = avx2_layernorm,
-    .add = avx2_add,
-    .silu_mul = avx2_silu_mul,
-    .silu = avx2_silu,
-    .gelu = avx2_gelu,
-    .sigmoid_mul = avx2_gdn_sigmoid_mul,
-    .conv_silu = avx2_gdn_conv_silu,
-    .gdn = avx2_gdn,
-    .rope = avx2_rope,
-    .max = avx2_max,
-    .argmax = avx2_argmax,
-    .sum_exp = avx2_sum_exp,
-    .kv_store = avx2_kv_store,
-    .attn = avx2_attn,
-    .mha = avx2_mha,
-    .snake = avx2_wave_snake,
-    .depthwise = avx2_wave_depthwise,
-    .mat = &mat_ops,
-    .conv = &avx2_conv_ops,
-};
+const struct cpu_ops avx512_ops = {.isa = "avx512", .mat = &mat_ops, AVX2_FLOAT_OPS};

@@ -25,9 +25,7 @@ AVX2 := -mavx2 -mfma -mf16c $(if $(findstring clang,$(CC)),,-fno-tree-reassoc)
 # clang needs many minutes for these with checks of undefined behaviour in them.
 SLOW := $(if $(findstring clang,$(CC)),-fno-sanitize=undefined)
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-ISA_FLAGS = $(if $(filter kernels/cpu/avx2%,$<),$(AVX2)) $(if $(filter kernels/cpu/avx512%,$<),$(AVX512)) $(FLAGS_$<)
-FLAGS_kernels/cpu/avx2_mat.c := $(SLOW)
-FLAGS_kernels/cpu/avx512.c := $(SLOW)
+ISA_FLAGS = $(if $(filter kernels/cpu/avx2%,$<),$(AVX2)) $(if $(filter kernels/cpu/avx512%,$<),$(AVX512)) $(if $(findstring _forms_,$<),$(SLOW))
 
 FOLDERS := base kernels gpu codecs config engine server
 SRC := $(filter-out $(ISA_x86_64) $(ISA_aarch64),$(shell find $(FOLDERS) -name '*.c')) $(wildcard $(ISA_$(ARCH)))

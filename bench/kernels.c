@@ -274,9 +274,6 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {{"threads", 1, 0, 't'}, {"isa", 1, 0, 'i'}, {"type", 1, 0, 'y'},
                                             {"quick", 0, 0, 'q'}, {0}};
-    static const enum quant_type types[] = {QUANT_Q4_1, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, QUANT_Q5_K,
-                                            QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
-                                            QUANT_F16,  QUANT_BF16, QUANT_F32};
     int threads = 0, opt;
     const char *isa = "auto", *only = NULL;
     err e = {0};
@@ -299,16 +296,17 @@ int main(int argc, char **argv)
     printf("{\"bench\": \"ceilings\", \"threads\": %d, \"read_gb_s\": %.1f, \"fma_gflop_s\": %.0f, \"int8_gop_s\": %.0f}\n",
            team_size(team), peak.read_gb_s, peak.fma_gflop_s, peak.int8_gop_s);
     bench_team();
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (only && strcmp(only, quant_get(types[i])->name))
+    for (int i = 0; i < QUANT_COUNT; i++) {
+        enum quant_type type = (enum quant_type)i;
+        if (only && strcmp(only, quant_get(type)->name))
             continue;
-        bench_matrix(types[i], 4096, 4096);
-        if (types[i] == QUANT_Q4_1) {
-            bench_matrix(types[i], 576, 576);
-            bench_matrix(types[i], 1536, 576);
-            bench_matrix(types[i], 576, 1536);
-        } else if (types[i] == QUANT_Q8_0) {
-            bench_matrix(types[i], 49152, 576);
+        bench_matrix(type, 4096, 4096);
+        if (type == QUANT_Q4_1) {
+            bench_matrix(type, 576, 576);
+            bench_matrix(type, 1536, 576);
+            bench_matrix(type, 576, 1536);
+        } else if (type == QUANT_Q8_0) {
+            bench_matrix(type, 49152, 576);
         }
     }
     for (int rows = 1; (!only || !strcmp(only, "attn")) && rows <= 256; rows *= 256) {

@@ -17,27 +17,24 @@ enum {
 
 typedef void chain_fn(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 
-static bool is_float(enum quant_type type)
-{
-    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
-}
-
 err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e)
 {
     const struct quant *q = quant_get(type);
     if (rows <= 0 || cols <= 0 || cols % q->block)
         return err_set(e, ERR_INVALID, "matrix of %d x %d %s weights, expected positive sizes and columns in blocks of %d",
                        rows, cols, q->name, q->block);
-    *m = (struct mat){.type = type, .math = MAT_F32, .layout = MAT_BORROWED, .rows = rows, .cols = cols};
+    const struct mat_packing *p = mat_pack_of(type);
+    *m = (struct mat){.type = type, .math = MAT_F32, .layout = MAT_PACKED, .form = p->form, .rows = rows, .cols = cols,
+                      .table = p->table, .unit = p->unit};
     size_t groups = (size_t)mat_groups(m);
-    if (is_float(type)) {
-        m->layout = MAT_PACKED;
-        m->bytes = groups * MAT_GROUP * (size_t)cols * (type == QUANT_F32 ? 4 : 2);
-    } else if (mat_pack_has(type)) {
-        m->math = math;
-        m->layout = MAT_PACKED;
-        m->bytes = groups * (size_t)(cols / mat_pack_block(type)) * (size_t)mat_pack_bytes(type);
+    if (m->form == MAT_FORM_FLOAT) {
+        m->bytes = groups * MAT_GROUP * (size_t)cols * (size_t)q->block_bytes;
+        return ERR_OK;
     }
+    m->math = math;
+    m->block = q->block;
+    m->record = mat_pack_record(m->form, m->block);
+    m->bytes = groups * (size_t)(cols / m->block) * (size_t)m->record;
     return ERR_OK;
 }
 
@@ -79,18 +76,21 @@ static void row_floats(const struct mat *m, int r, float *dst)
         dst[k] = float_at(m->type, m->data, at + (size_t)k * width);
 }
 
+static float code_value(const struct mat_codes *c, int i)
+{
+    float v = c->d[i / 16] * (float)c->s[i / 16] * (float)c->v[i];
+    return c->has_min ? v - c->min * (float)c->m[i / 16] : v;
+}
+
 static void row_codes(const struct mat *m, int r, float *dst)
 {
-    int block = mat_pack_block(m->type);
-    size_t records = (size_t)(m->cols / block), bytes = (size_t)mat_pack_bytes(m->type);
+    size_t records = (size_t)(m->cols / m->block), bytes = (size_t)m->record;
     const uint8_t *p = m->data + (size_t)(r / MAT_GROUP) * records * bytes;
     struct mat_codes c;
     for (int k = 0; k < m->cols; k += MAT_BLOCK, dst += MAT_BLOCK) {
-        mat_pack_codes(m->type, p + (size_t)(k / block) * bytes, k % block / MAT_BLOCK, r % MAT_GROUP, &c);
-        for (int i = 0; i < MAT_BLOCK; i++) {
-            float v = c.d * (float)c.s[i / 16] * (float)c.v[i];
-            dst[i] = c.has_min ? v - c.min * (float)c.m[i / 16] : v;
-        }
+        mat_pack_codes(m, p + (size_t)(k / m->block) * bytes, k % m->block / MAT_BLOCK, r % MAT_GROUP, &c);
+        for (int i = 0; i < MAT_BLOCK; i++)
+            dst[i] = code_value(&c, i);
     }
 }
 
@@ -105,7 +105,7 @@ void mat_row(const struct mat *m, int r, float *dst)
 {
     if (m->layout == MAT_BORROWED)
         quant_get(m->type)->dequantize(file_row(m, r, 0), dst, (size_t)m->cols);
-    else if (mat_pack_has(m->type))
+    else if (m->form != MAT_FORM_FLOAT)
         row_codes(m, r, dst);
     else
         row_floats(m, r, dst);
@@ -140,16 +140,16 @@ static void fill_panel(const struct mat *m, int g, int ng, int k, int n, float *
 // The same from packed integer blocks.
 static void fill_panel_packed(const struct cpu_ops *ops, const struct mat *m, int g, int ng, int k, int n, float *panel)
 {
-    int block = mat_pack_block(m->type);
-    size_t bytes = (size_t)mat_pack_bytes(m->type), records = (size_t)(m->cols / block);
+    int block = m->block;
+    size_t bytes = (size_t)m->record, records = (size_t)(m->cols / block);
     for (int i = 0; i < ng; i++) {
         const uint8_t *record = m->data + ((size_t)(g + i) * records + (size_t)(k / block)) * bytes;
         for (int at = 0; at < n; at += block, record += bytes) {
             float *to = panel + at * MAT_WIDE + i * MAT_GROUP;
-            if (ops->mat->panel[m->type])
-                ops->mat->panel[m->type](record, to);
+            if (ops->mat->panel[m->form])
+                ops->mat->panel[m->form](m, record, to);
             else
-                ref_mat_panel(m->type, record, to);
+                ref_mat_panel(m, record, to);
         }
     }
 }
@@ -159,7 +159,7 @@ static void chain_rows(const struct cpu_ops *ops, const struct mat *m, int g, in
                        float *acc)
 {
     _Alignas(64) float panel[PANEL_K * MAT_WIDE];
-    if (m->layout == MAT_BORROWED || mat_pack_has(m->type)) {
+    if (m->layout == MAT_BORROWED || m->form != MAT_FORM_FLOAT) {
         for (int k = 0; k < m->cols; k += PANEL_K) {
             int piece = m->cols - k < PANEL_K ? m->cols - k : PANEL_K;
             if (m->layout == MAT_BORROWED)
@@ -205,8 +205,8 @@ void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *
         return;
     if (!mat_uses_int8(m))
         mul_float(ops, m, a, y, ldy, g0, g1, write);
-    else if (ops->mat->int8[m->type])
-        ops->mat->int8[m->type](m, a, y, ldy, g0, g1, write);
+    else if (ops->mat->int8[m->form])
+        ops->mat->int8[m->form](m, a, y, ldy, g0, g1, write);
     else
         ref_mat_int8(m, a, y, ldy, g0, g1, write);
 }

@@ -15,7 +15,7 @@
 //   floats       acc = fma(w[k], x[k], acc), k ascending, acc starts at +0
 //   int8 path    x in blocks of 32: d = amax/127, q = rint(x * (127/amax)), integer sums exact, then per block in
 //                ascending order acc = fma(d_x * (float)isum, d_w, acc); types with a minimum then add
-//                acc = fma(-min, d_x * (float)sum_x, acc)
+//                acc = fma(-min, d_x * (float)sum_x, acc); NVFP4 takes its halves of 16 one after the other
 //   any type with f32 activations: the float chain on the dequantised weights
 // kernels/cpu/ref.c is the definition; SIMD code equals it bit for bit.
 #pragma once
@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "kernels/mat_pack.h"
 #include "kernels/quant.h"
 
 struct cpu_ops;
@@ -38,7 +39,7 @@ enum mat_math {
 
 enum mat_layout {
     MAT_BORROWED,  // rows as in the file, read in place (data points into the mapping)
-    MAT_PACKED,    // the kernels' row-interleaved layout
+    MAT_PACKED,    // the kernels' row-interleaved layout (mat_pack.h)
 };
 
 enum mat_write { MAT_STORE, MAT_ADD };  // y = W x, or y += W x (one addition, after the sum is complete)
@@ -47,13 +48,17 @@ struct mat {
     enum quant_type type;
     enum mat_math math;
     enum mat_layout layout;
+    enum mat_form form;
     int rows, cols;
+    int block, record;    // of a packed integer record: k, bytes
+    const int8_t *table;  // of the form's look-up
+    float unit;           // d is multiplied by it
     size_t bytes;         // of the packed form; 0 when borrowed
     const uint8_t *data;  // set by the owner: the mapping, or what mat_pack filled
 };
 
-// Chooses layout and size: the types with an integer kernel and the floats are packed, the others stay as in the file.
-// math = MAT_INT8 falls to the f32 chain for float types and for types without an integer kernel (mat_uses_int8 tells). Errors: ERR_INVALID when cols is not a multiple of the type's block.
+// Chooses layout and size; every type is packed. math = MAT_INT8 falls to the f32 chain for float types (mat_uses_int8
+// tells). Errors: ERR_INVALID when cols is not a multiple of the type's block.
 MUST_CHECK err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e);
 bool mat_uses_int8(const struct mat *m);
 static inline int mat_groups(const struct mat *m) { return (m->rows + MAT_GROUP - 1) / MAT_GROUP; }

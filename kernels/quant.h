@@ -12,10 +12,18 @@
 #include <stdint.h>
 
 enum quant_type {
-#define QUANT(file, name) QUANT_##name,
+#define QUANT(file, name, pack) QUANT_##name,
 #include "kernels/quant/quants.def"
 #undef QUANT
     QUANT_COUNT
+};
+
+// One block of the file as the kernels pack it (kernels/mat_pack.h): the row's numbers as stored, then sub-scales and
+// codes in k order. A block of the file is a record's block.
+struct quant_codes {
+    uint8_t d[2], m[2];    // f16, or one byte
+    uint8_t scales[16];    // as the form has them
+    uint8_t u[256];
 };
 
 struct quant {
@@ -26,6 +34,7 @@ struct quant {
     // Writes n floats (n a multiple of block) from n/block blocks at src; src needs no alignment. This is the
     // definition of the type, equal bit for bit to ggml's reference dequantiser.
     void (*dequantize)(const void *src, float *dst, size_t n);
+    void (*codes)(const uint8_t *block, struct quant_codes *ret_codes);  // NULL: floats
 };
 
 const struct quant *quant_get(enum quant_type type);

@@ -3,9 +3,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/cpu/mat_ops.h"
-
-// The types there are kernels for.
-#define X86_TYPES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(IQ4_NL) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS)
+#include "kernels/cpu/x86_forms.h"
 
 void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps, float add);
 void avx2_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps);
@@ -34,9 +32,14 @@ void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float
 void avx2_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
-#define TYPE(T) void avx2_mat_panel_##T(const uint8_t *record, float *dst);
-X86_TYPES(TYPE)
-#undef TYPE
+#define FORM(F)                                                                                                        \
+    void avx2_mat_##F(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,                    \
+                      enum mat_write write);                                                                           \
+    void avx2_mat_panel_##F(const struct mat *m, const uint8_t *record, float *dst);                                   \
+    void avx512_mat_##F(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,                  \
+                        enum mat_write write);
+X86_FORMS(FORM)
+#undef FORM
 double avx2_mat_peak_fma(long rounds);
 uint64_t avx2_mat_peak_read(const uint8_t *p, size_t bytes);
 

@@ -436,7 +436,11 @@ static float step(float acc, const struct mat_codes *c, const int8_t *x, float d
         isum[i / 16] += c->v[i] * x[i];
         sum[i / 16] += x[i];
     }
-    acc = fmaf(dx * (float)(isum[0] * c->s[0] + isum[1] * c->s[1]), c->d, acc);
+    if (c->split) {
+        acc = fmaf(dx * (float)isum[0], c->d[0], acc);
+        return fmaf(dx * (float)isum[1], c->d[1], acc);
+    }
+    acc = fmaf(dx * (float)(isum[0] * c->s[0] + isum[1] * c->s[1]), c->d[0], acc);
     if (c->has_min)
         acc = fmaf(-c->min, dx * (float)(sum[0] * c->m[0] + sum[1] * c->m[1]), acc);
     return acc;
@@ -445,13 +449,13 @@ static float step(float acc, const struct mat_codes *c, const int8_t *x, float d
 // Tokens of one tile for one row.
 static void row_tile(const struct mat *m, const struct acts *a, int row, int tile, float *acc)
 {
-    int block = mat_pack_block(m->type), n = acts_tile(a, tile);
-    size_t bytes = (size_t)mat_pack_bytes(m->type), base = acts_base(a, tile);
+    int block = m->block, n = acts_tile(a, tile);
+    size_t bytes = (size_t)m->record, base = acts_base(a, tile);
     const uint8_t *p = m->data + (size_t)(row / MAT_GROUP) * (size_t)(m->cols / block) * bytes;
     struct mat_codes c;
     for (int b = 0; b < m->cols / MAT_BLOCK; b++) {
         int k = b * MAT_BLOCK;
-        mat_pack_codes(m->type, p + (size_t)(k / block) * bytes, k % block / MAT_BLOCK, row % MAT_GROUP, &c);
+        mat_pack_codes(m, p + (size_t)(k / block) * bytes, k % block / MAT_BLOCK, row % MAT_GROUP, &c);
         for (int t = 0; t < n; t++) {
             size_t at = base + (size_t)b * (size_t)n + (size_t)t;
             acc[t] = step(acc[t], &c, a->q + at * MAT_BLOCK, a->d[at]);
@@ -474,14 +478,14 @@ void ref_mat_int8(const struct mat *m, const struct acts *a, float *y, int ldy, 
     }
 }
 
-void ref_mat_panel(enum quant_type type, const uint8_t *record, float *dst)
+void ref_mat_panel(const struct mat *m, const uint8_t *record, float *dst)
 {
     struct mat_codes c;
-    for (int b = 0; b < mat_pack_block(type) / MAT_BLOCK; b++, dst += MAT_BLOCK * MAT_WIDE) {
+    for (int b = 0; b < m->block / MAT_BLOCK; b++, dst += MAT_BLOCK * MAT_WIDE) {
         for (int r = 0; r < MAT_GROUP; r++) {
-            mat_pack_codes(type, record, b, r, &c);
+            mat_pack_codes(m, record, b, r, &c);
             for (int i = 0; i < MAT_BLOCK; i++) {
-                float v = c.d * (float)c.s[i / 16] * (float)c.v[i];
+                float v = c.d[i / 16] * (float)c.s[i / 16] * (float)c.v[i];
                 dst[i * MAT_WIDE + r] = c.has_min ? v - c.min * (float)c.m[i / 16] : v;
             }
         }

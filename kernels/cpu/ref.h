@@ -12,4 +12,4 @@ extern const struct conv_ops ref_conv_ops;
 float ref_exp(float x);
 
 void ref_mat_int8(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1, enum mat_write write);
-void ref_mat_panel(enum quant_type type, const uint8_t *record, float *dst);
+void ref_mat_panel(const struct mat *m, const uint8_t *record, float *dst);

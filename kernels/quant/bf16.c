@@ -10,4 +10,4 @@ static void dequantize(const void *src, float *dst, size_t n)
         dst[i] = float_of_bits((uint32_t)get_u16(b + 2 * i) << 16);
 }
 
-const struct quant quant_bf16 = {"BF16", 30, 1, 2, dequantize};
+const struct quant quant_bf16 = {"BF16", 30, 1, 2, dequantize, NULL};

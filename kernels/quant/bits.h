@@ -29,3 +29,18 @@ static inline float float_of_bits(uint32_t bits)
     } v = {bits};
     return v.f;
 }
+
+// Half of an E8M0 power of two, 2^(e-128); the two smallest are subnormal. The standard calls e = 255 NaN; in ggml it is
+// 2^128, so here.
+static inline float e8m0_half(uint8_t e)
+{
+    return float_of_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+// Half the value of an E4M3 number (bias 7) whose sign bit is ignored. (The NaN 0x7F counts as zero in ggml: that is the
+// caller's.)
+static inline float e4m3_half(uint8_t s)
+{
+    uint32_t exp = s >> 3 & 15, man = s & 7;
+    return exp ? float_of_bits((exp + 119) << 23 | man << 20) : (float)man * 0x1p-10f;
+}

@@ -10,4 +10,4 @@ static void dequantize(const void *src, float *dst, size_t n)
         dst[i] = get_f16(b + 2 * i);
 }
 
-const struct quant quant_f16 = {"F16", 1, 1, 2, dequantize};
+const struct quant quant_f16 = {"F16", 1, 1, 2, dequantize, NULL};

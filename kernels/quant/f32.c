@@ -9,4 +9,4 @@ static void dequantize(const void *src, float *dst, size_t n)
     memcpy(dst, src, n * sizeof *dst);
 }
 
-const struct quant quant_f32 = {"F32", 0, 1, 4, dequantize};
+const struct quant quant_f32 = {"F32", 0, 1, 4, dequantize, NULL};

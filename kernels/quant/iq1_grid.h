@@ -12,6 +12,13 @@ static inline void iq1_group(float *dst, uint16_t entry, float scale, float shif
         dst[i] = scale * ((float)(entry >> 2 * i & 3) - 1.0f + shift);
 }
 
+// The same as the kernels' codes: the number, and 4 where the shift is down.
+static inline void iq1_codes(uint8_t *u, uint16_t entry, int down)
+{
+    for (int i = 0; i < 8; i++)
+        u[i] = (uint8_t)((entry >> 2 * i & 3) | (down ? 4 : 0));
+}
+
 static const uint16_t iq1_grid[2048] = {
     0x0000,0x0002,0x0005,0x0008,0x000A,0x0011,0x0015,0x0020,0x0022,0x0028,0x002A,0x0045,0x0051,0x0054,0x0056,0x0065,
     0x0080,0x0082,0x0088,0x008A,0x0095,0x00A0,0x00A2,0x00A8,0x00AA,0x0104,0x0105,0x0111,0x0114,0x0116,0x0119,0x011A,

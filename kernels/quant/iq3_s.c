@@ -2,6 +2,7 @@
 //
 // Block, 110 bytes: f16 d; u8 index[64], low 8 bits; u8 high[8], bit i is bit 8 of index i of 8; u8 signs[32];
 // u8 scales[4], low half first.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -23,4 +24,15 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_iq3_s = {"IQ3_S", 21, 256, 110, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    for (int g = 0; g < 64; g++) {
+        int scale = b[106 + g / 16] >> 4 * (g / 8 & 1) & 15;
+        int index = b[2 + g] | (b[66 + g / 8] >> (g & 7) & 1) << 8;
+        c->scales[g / 8] = (uint8_t)(1 + 2 * scale);
+        iq3_codes(c->u + 4 * g, iq3_s_grid[index], b[74 + g / 2] >> 4 * (g & 1));
+    }
+}
+
+const struct quant quant_iq3_s = {"IQ3_S", 21, 256, 110, dequantize, codes};

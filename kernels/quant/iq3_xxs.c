@@ -2,6 +2,7 @@
 //
 // Block, 98 bytes: f16 d; u8 index[64]; u32 rest[8], for 32 numbers each: four times 7 bits of signs (a pair of groups
 // each), then the scale.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -25,4 +26,17 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_iq3_xxs = {"IQ3_XXS", 18, 256, 98, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    for (int g = 0; g < 32; g++) {
+        uint32_t rest = get_u32(b + 66 + 4 * (g / 4));
+        uint8_t signs = iq_signs(rest >> 7 * (g & 3));
+        const uint8_t *index = b + 2 + 2 * g;
+        c->scales[g / 4] = (uint8_t)(2 * (rest >> 28) + 1);
+        iq3_codes(c->u + 8 * g, iq3_xxs_grid[index[0]], signs);
+        iq3_codes(c->u + 8 * g + 4, iq3_xxs_grid[index[1]], signs >> 4);
+    }
+}
+
+const struct quant quant_iq3_xxs = {"IQ3_XXS", 18, 256, 98, dequantize, codes};

@@ -27,6 +27,20 @@ static inline void iq2_group(float *dst, uint16_t entry, uint8_t signs, float sc
     }
 }
 
+// The same as the kernels' codes: the number, and 4 for minus.
+static inline void iq2_codes(uint8_t *u, uint16_t entry, uint8_t signs)
+{
+    for (int i = 0; i < 8; i++)
+        u[i] = (uint8_t)((entry >> 2 * i & 3) | (signs >> i & 1) << 2);
+}
+
+// Four numbers of an IQ3 entry likewise, 8 for minus.
+static inline void iq3_codes(uint8_t *u, uint16_t entry, uint8_t signs)
+{
+    for (int i = 0; i < 4; i++)
+        u[i] = (uint8_t)((entry >> 3 * i & 7) | (signs >> i & 1) << 3);
+}
+
 // Four numbers of an IQ3 entry times scale; signs holds theirs in bits 0..3.
 static inline void iq3_group(float *dst, uint16_t entry, const uint8_t levels[8], uint8_t signs, float scale)
 {

@@ -2,6 +2,7 @@
 //
 // Block, 18 bytes: f16 d; u8 q[16]. Number i is bits 2k, 2k+1 of byte i / 4, k = i % 4, offset 1. (Files of the
 // format's first authors have 128 numbers a block under the same number of type: their tensors end elsewhere.)
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -16,4 +17,11 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q2_0 = {"Q2_0", 42, 64, 18, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    for (int i = 0; i < 64; i++)
+        c->u[i] = b[2 + i / 4] >> 2 * (i % 4) & 3;
+}
+
+const struct quant quant_q2_0 = {"Q2_0", 42, 64, 18, dequantize, codes};

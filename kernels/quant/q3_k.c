@@ -2,6 +2,7 @@
 //
 // Block, 110 bytes: u8 high[32], bit k of byte i is bit 2 of number 32*k + i; u8 q[64], the low two bits as in Q2_K;
 // u8 scales[12]; f16 d. Scale g has its low four bits in half g/8 of byte g%8, its high two in byte 8 + g%4 at 2*(g/4).
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -24,4 +25,20 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q3_k = {"Q3_K", 11, 256, 110, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    const uint8_t *s = b + 96;
+    memcpy(c->d, b + 108, 2);
+    for (int g = 0; g < 16; g++) {
+        int scale = (s[g % 8] >> 4 * (g / 8) & 15) | (s[8 + g % 4] >> 2 * (g / 4) & 3) << 4;
+        c->scales[g] = (uint8_t)(int8_t)(scale - 32);
+    }
+    for (int g = 0; g < 8; g++) {
+        for (int i = 0; i < 32; i++) {
+            int low = b[32 + 32 * (g / 4) + i] >> 2 * (g % 4) & 3;
+            c->u[32 * g + i] = (uint8_t)(low | (b[i] >> g & 1) << 2);
+        }
+    }
+}
+
+const struct quant quant_q3_k = {"Q3_K", 11, 256, 110, dequantize, codes};

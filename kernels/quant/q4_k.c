@@ -2,6 +2,7 @@
 //
 // Block, 144 bytes: f16 d; f16 dmin; u8 sm[12]; u8 q[128], 32 bytes for each 64 numbers: number i in the low half,
 // 32+i in the high half.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -23,4 +24,18 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q4_k = {"Q4_K", 12, 256, 144, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    memcpy(c->m, b + 2, 2);
+    for (int g = 0; g < 8; g++) {
+        int scale, min;
+        kscales_get(b + 4, g, &scale, &min);
+        c->scales[g] = (uint8_t)scale;
+        c->scales[8 + g] = (uint8_t)min;
+        for (int i = 0; i < 32; i++)
+            c->u[32 * g + i] = b[16 + 32 * (g / 2) + i] >> 4 * (g & 1) & 15;
+    }
+}
+
+const struct quant quant_q4_k = {"Q4_K", 12, 256, 144, dequantize, codes};

@@ -1,6 +1,7 @@
 // q5_0.c - 32 numbers of 5 bits, offset 16, one scale.
 //
 // Block, 22 bytes: f16 d; u32 high, bit i is bit 4 of number i; u8 q[16] as in Q4_0.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -20,4 +21,14 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q5_0 = {"Q5_0", 6, 32, 22, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    uint32_t high = get_u32(b + 2);
+    for (int i = 0; i < 16; i++) {
+        c->u[i] = (uint8_t)((b[6 + i] & 15) | (high >> i & 1) << 4);
+        c->u[16 + i] = (uint8_t)(b[6 + i] >> 4 | (high >> (16 + i) & 1) << 4);
+    }
+}
+
+const struct quant quant_q5_0 = {"Q5_0", 6, 32, 22, dequantize, codes};

@@ -1,6 +1,7 @@
 // q5_1.c - 32 numbers of 5 bits, a scale and a minimum.
 //
 // Block, 24 bytes: f16 d; f16 m; u32 high, bit i is bit 4 of number i; u8 q[16] as in Q4_1.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -20,4 +21,15 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q5_1 = {"Q5_1", 7, 32, 24, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    memcpy(c->m, b + 2, 2);
+    uint32_t high = get_u32(b + 4);
+    for (int i = 0; i < 16; i++) {
+        c->u[i] = (uint8_t)((b[8 + i] & 15) | (high >> i & 1) << 4);
+        c->u[16 + i] = (uint8_t)(b[8 + i] >> 4 | (high >> (16 + i) & 1) << 4);
+    }
+}
+
+const struct quant quant_q5_1 = {"Q5_1", 7, 32, 24, dequantize, codes};

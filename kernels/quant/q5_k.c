@@ -2,6 +2,7 @@
 //
 // Block, 176 bytes: f16 d; f16 dmin; u8 sm[12]; u8 high[32], bit g of byte i is bit 4 of number 32*g + i; u8 q[128] as
 // in Q4_K.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -24,4 +25,20 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q5_k = {"Q5_K", 13, 256, 176, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    memcpy(c->m, b + 2, 2);
+    for (int g = 0; g < 8; g++) {
+        int scale, min;
+        kscales_get(b + 4, g, &scale, &min);
+        c->scales[g] = (uint8_t)scale;
+        c->scales[8 + g] = (uint8_t)min;
+        for (int i = 0; i < 32; i++) {
+            int low = b[48 + 32 * (g / 2) + i] >> 4 * (g & 1) & 15;
+            c->u[32 * g + i] = (uint8_t)(low | (b[16 + i] >> g & 1) << 4);
+        }
+    }
+}
+
+const struct quant quant_q5_k = {"Q5_K", 13, 256, 176, dequantize, codes};

@@ -2,6 +2,7 @@
 //
 // Block, 210 bytes: u8 low[128]; u8 high[64]; i8 scales[16]; f16 d. Of each 128 numbers, number 32*k + i has its low
 // four bits in half k/2 of low[32*(k%2) + i] and its high two at 2*k of high[i].
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -24,4 +25,16 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q6_k = {"Q6_K", 14, 256, 210, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b + 208, 2);
+    memcpy(c->scales, b + 192, 16);
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *low = b + 64 * (g / 4) + 32 * (g & 1), *high = b + 128 + 32 * (g / 4);
+        int k = g % 4;
+        for (int i = 0; i < 32; i++)
+            c->u[32 * g + i] = (uint8_t)((low[i] >> 4 * (k / 2) & 15) | (high[i] >> 2 * k & 3) << 4);
+    }
+}
+
+const struct quant quant_q6_k = {"Q6_K", 14, 256, 210, dequantize, codes};

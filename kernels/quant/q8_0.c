@@ -1,6 +1,7 @@
 // q8_0.c - 32 numbers of 8 bits, one scale.
 //
 // Block, 34 bytes: f16 d; i8 q[32].
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -15,4 +16,10 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q8_0 = {"Q8_0", 8, 32, 34, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    memcpy(c->u, b + 2, 32);
+}
+
+const struct quant quant_q8_0 = {"Q8_0", 8, 32, 34, dequantize, codes};

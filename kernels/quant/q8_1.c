@@ -1,6 +1,7 @@
 // q8_1.c - 32 numbers of 8 bits, one scale, and their sum for dot products.
 //
 // Block, 36 bytes: f16 d; f16 s, d times the sum of q; i8 q[32]. The value needs d and q only.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -15,4 +16,10 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_q8_1 = {"Q8_1", 9, 32, 36, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b, 2);
+    memcpy(c->u, b + 4, 32);
+}
+
+const struct quant quant_q8_1 = {"Q8_1", 9, 32, 36, dequantize, codes};

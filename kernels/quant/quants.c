@@ -7,12 +7,12 @@
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
 
-#define QUANT(file, name) extern const struct quant quant_##file;
+#define QUANT(file, name, pack) extern const struct quant quant_##file;
 #include "kernels/quant/quants.def"
 #undef QUANT
 
 static const struct quant *const records[QUANT_COUNT] = {
-#define QUANT(file, name) [QUANT_##name] = &quant_##file,
+#define QUANT(file, name, pack) [QUANT_##name] = &quant_##file,
 #include "kernels/quant/quants.def"
 #undef QUANT
 };

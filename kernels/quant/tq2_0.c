@@ -2,6 +2,7 @@
 //
 // Block, 66 bytes: u8 q[64]; f16 d. q holds 128 numbers in 32 bytes: number 32*k + i is bits 2k, 2k+1 of byte i,
 // offset 1.
+#include <string.h>
 
 #include "kernels/quant.h"
 #include "kernels/quant/bits.h"
@@ -17,4 +18,13 @@ static void dequantize(const void *src, float *dst, size_t n)
     }
 }
 
-const struct quant quant_tq2_0 = {"TQ2_0", 35, 256, 66, dequantize};
+static void codes(const uint8_t *b, struct quant_codes *c)
+{
+    memcpy(c->d, b + 64, 2);
+    for (int g = 0; g < 8; g++) {
+        for (int i = 0; i < 32; i++)
+            c->u[32 * g + i] = b[32 * (g / 4) + i] >> 2 * (g % 4) & 3;
+    }
+}
+
+const struct quant quant_tq2_0 = {"TQ2_0", 35, 256, 66, dequantize, codes};

@@ -297,7 +297,18 @@ static void scale_offsets(enum quant_type type, int *at)
         at[0] = 108;
     } else if (type == QUANT_Q6_K) {
         at[0] = 208;
+    } else if (type == QUANT_TQ1_0) {
+        at[0] = 52;
+    } else if (type == QUANT_TQ2_0) {
+        at[0] = 64;
+    } else if (type == QUANT_IQ1_M || type == QUANT_MXFP4 || type == QUANT_NVFP4) {
+        at[0] = -1;
     }
+}
+
+static bool has_integers(enum quant_type type)
+{
+    return mat_pack_of(type)->form != MAT_FORM_FLOAT;
 }
 
 static void put_f16(uint8_t *p, float v)
@@ -332,14 +343,14 @@ static struct weights make_weights(enum quant_type type, int rows, int cols, int
                 memcpy(p, &top, 2);
             else
                 put_f16(p, v);
-        } else if (mat_pack_has(type)) {
+        } else if (has_integers(type)) {
             scale_offsets(type, at);
-            put_f16(p + at[0], uniform() * 0.1f);
+            for (int i = 0; at[0] < 0 && i < q->block_bytes; i++)
+                p[i] &= 0xbf;  // no f16 in it is infinite or NaN, wherever it lies
+            if (at[0] >= 0)
+                put_f16(p + at[0], uniform() * 0.1f);
             if (at[1] >= 0)
                 put_f16(p + at[1], uniform() * 0.1f);
-        } else {
-            for (int i = 0; i < q->block_bytes; i++)
-                p[i] &= 0xbf;  // no f16 in it is infinite or NaN, wherever it lies
         }
     }
     return w;
@@ -461,7 +472,7 @@ static void check_mat(enum quant_type type, int rows, int cols, enum mat_math ma
     if (!special && write == MAT_STORE)
         check_close(&w, x, want, 5, mat_uses_int8(&m) ? 0.01f : 2e-6f);  // observed 4e-3, 3e-7
     check_isas(&w, &m, x, want, math, write);
-    if (m.layout == MAT_PACKED && math == MAT_F32 && mat_pack_has(type)) {
+    if (m.layout == MAT_PACKED && math == MAT_F32 && has_integers(type)) {
         // The file's rows through the dequantiser give the same product as the packed blocks.
         struct mat borrowed = m;
         borrowed.layout = MAT_BORROWED;
@@ -478,7 +489,7 @@ static void test_int8(void **state)
 {
     (void)state;
     for (int type = 0; type < QUANT_COUNT; type++) {
-        if (!mat_pack_has((enum quant_type)type))
+        if (!has_integers((enum quant_type)type))
             continue;
         check_mat((enum quant_type)type, 44, 768, MAT_INT8, 0, false);
         check_mat((enum quant_type)type, 24, 256, MAT_INT8, 0, true);

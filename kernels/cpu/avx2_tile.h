@@ -1,0 +1,269 @@
+// avx2_tile.h - integer block matrices with AVX2: up to three tokens (avx2_dot.h), tiles of 16 rows x 4 tokens for more,
+// and records as numbers. Included by the files that compile it for some forms. Any lane; scratch is on the stack.
+//
+// The empty asm statements keep the compiler from reordering the int16 sums into one long chain and from hoisting all
+// broadcasts, which spills registers.
+#pragma once
+
+#if defined(__AVX2__)
+
+#include "kernels/cpu/avx2_dot.h"
+
+struct tile {
+    __m256i w[16][2];  // codes of k = 4j.. of both groups of 8 rows; of signed forms int16: k = 4j, 4j + 2, then the rest
+    struct scales scales[2];
+};
+
+INLINE void unpack(enum mat_form f, struct tile *to, const uint8_t *const record[2], const struct scales numbers[2],
+                   __m256i table, int head, int b, int ahead)
+{
+    for (int g = 0; g < 2; g++) {
+        __m256i w[8];
+        const uint8_t *plane = record[g] + head + b * mat_pack_plane(f);
+        load_codes(f, table, plane, w);
+        // The stream advances too slowly for the hardware to fetch ahead.
+        for (int i = 0; i < mat_pack_plane(f); i += 64)
+            _mm_prefetch((const char *)plane + ahead + i, _MM_HINT_T0);
+        for (int j = 0; j < 8; j++) {
+            if (is_signed(f)) {
+                to->w[2 * j][g] = _mm256_srai_epi16(_mm256_slli_epi16(w[j], 8), 8);
+                to->w[2 * j + 1][g] = _mm256_srai_epi16(w[j], 8);
+            } else {
+                to->w[j][g] = w[j];
+            }
+        }
+        to->scales[g] = load_scales(f, &numbers[g], record[g] + mat_pack_numbers(f), b);
+    }
+}
+
+// int16 sums over k-groups j0..j1 for n tokens and both row groups.
+INLINE void sum16(const __m256i (*w)[2], int j0, int j1, const int8_t *q, int n, __m256i s[4][2])
+{
+    UNROLL for (int k = 0; k < n; k++)
+        s[k][0] = s[k][1] = _mm256_setzero_si256();
+    UNROLL for (int j = j0; j < j1; j++) {
+        __m256i w0 = w[j][0], w1 = w[j][1];
+        __asm__("" : "+x"(w0), "+x"(w1));
+        UNROLL for (int k = 0; k < n; k++) {
+            __m256i x = broadcast4(q + 32 * k + 4 * j);
+            s[k][0] = _mm256_add_epi16(s[k][0], _mm256_maddubs_epi16(w0, x));
+            s[k][1] = _mm256_add_epi16(s[k][1], _mm256_maddubs_epi16(w1, x));
+            __asm__("" : "+x"(s[k][0]), "+x"(s[k][1]));
+        }
+    }
+}
+
+// int8 by int8 leaves no room for sums in int16: both sides are int16 here. Pieces j0..j1 of the 16.
+INLINE void sums_wide(const struct tile *w, int j0, int j1, const int16_t *x, int n, __m256i s[4][2])
+{
+    UNROLL for (int k = 0; k < n; k++)
+        s[k][0] = s[k][1] = _mm256_setzero_si256();
+    UNROLL for (int j = j0; j < j1; j++) {
+        __m256i w0 = w->w[j][0], w1 = w->w[j][1];
+        __asm__("" : "+x"(w0), "+x"(w1));
+        UNROLL for (int k = 0; k < n; k++) {
+            __m256i v = broadcast4(x + 32 * k + 2 * j);
+            s[k][0] = _mm256_add_epi32(s[k][0], _mm256_madd_epi16(w0, v));
+            s[k][1] = _mm256_add_epi32(s[k][1], _mm256_madd_epi16(w1, v));
+            __asm__("" : "+x"(s[k][0]), "+x"(s[k][1]));
+        }
+    }
+}
+
+INLINE void sums_signed(enum mat_form f, const struct tile *w, const int16_t *wide, const struct entry *x, int n,
+                        __m256i s[4][2])
+{
+    if (!is_scaled16(f)) {
+        sums_wide(w, 0, 16, wide, n, s);
+        UNROLL for (int k = 0; k < n; k++) {
+            UNROLL for (int g = 0; g < 2; g++)
+                s[k][g] = from_center(f, s[k][g], &x[k]);
+        }
+        return;
+    }
+    __m256i half[4][2];
+    sums_wide(w, 0, 8, wide, n, s);
+    sums_wide(w, 8, 16, wide, n, half);
+    UNROLL for (int k = 0; k < n; k++) {
+        UNROLL for (int g = 0; g < 2; g++)
+            s[k][g] = _mm256_add_epi32(_mm256_mullo_epi32(s[k][g], lanes_i32(w->scales[g].s[0])),
+                                       _mm256_mullo_epi32(half[k][g], lanes_i32(w->scales[g].s[1])));
+    }
+}
+
+// Codes whose sums fit int16 for 16 k only; their halves may have scales, or be steps of their own.
+INLINE void sums_halves(enum mat_form f, const struct tile *w, const struct entry *x, int n, __m256i s[4][2],
+                        __m256i second[4][2])
+{
+    __m256i half[4][2];
+    bool own = is_scaled16(f) || is_split(f);
+    UNROLL for (int h = 0; h < 2; h++) {
+        sum16(w->w, 4 * h, 4 * h + 4, x[0].q, n, half);
+        UNROLL for (int k = 0; k < n; k++) {
+            int zero = own ? mat_traits[f].zero : center_of(f);
+            __m256i off = zero ? times16(broadcast4(x[k].pairs + h), zero) : _mm256_setzero_si256();
+            UNROLL for (int g = 0; g < 2; g++) {
+                __m256i v = zero ? _mm256_sub_epi16(half[k][g], off) : half[k][g];
+                v = is_scaled16(f) ? _mm256_madd_epi16(v, w->scales[g].s[h]) : madd_ones(v);
+                if (h == 0)
+                    s[k][g] = v;
+                else if (is_split(f))
+                    second[k][g] = v;
+                else
+                    s[k][g] = _mm256_add_epi32(s[k][g], v);
+            }
+        }
+    }
+    if (own)
+        return;
+    UNROLL for (int k = 0; k < n; k++) {
+        UNROLL for (int g = 0; g < 2; g++)
+            s[k][g] = from_center(f, s[k][g], &x[k]);
+    }
+}
+
+INLINE void sums_all(enum mat_form f, const struct tile *w, const struct entry *x, int n, __m256i s[4][2])
+{
+    sum16(w->w, 0, 8, x[0].q, n, s);
+    UNROLL for (int k = 0; k < n; k++) {
+        __m256i off = center_of(f) ? center_sum(f, &x[k], 2) : _mm256_setzero_si256();
+        UNROLL for (int g = 0; g < 2; g++) {
+            __m256i v = center_of(f) ? _mm256_sub_epi16(s[k][g], off) : s[k][g];
+            s[k][g] = from_center(f, madd_ones(v), &x[k]);
+        }
+    }
+}
+
+// One block for n tokens (1..4) whose entries start at `at`; acc is [token][16 rows].
+INLINE void tokens(enum mat_form f, int n, const struct tile *w, const struct acts *a, const int32_t *pairs, size_t at,
+                   float *acc)
+{
+    struct entry x[4];
+    __m256i s[4][2], second[4][2];
+    UNROLL for (int k = 0; k < n; k++) {
+        x[k] = entry_at(a, pairs, at + (size_t)k);
+        second[k][0] = second[k][1] = _mm256_setzero_si256();
+    }
+    if (is_signed(f))
+        sums_signed(f, w, a->wide + 32 * at, x, n, s);
+    else if (sums16(f))
+        sums_all(f, w, x, n, s);
+    else
+        sums_halves(f, w, x, n, s, second);
+    UNROLL for (int k = 0; k < n; k++) {
+        UNROLL for (int g = 0; g < 2; g++) {
+            float *to = acc + 16 * k + 8 * g;
+            _mm256_store_ps(to, advance(f, _mm256_load_ps(to), s[k][g], second[k][g], &w->scales[g], &x[k]));
+        }
+    }
+}
+
+INLINE void block(enum mat_form f, int n, const struct tile *w, const struct acts *a, const int32_t *pairs, size_t at,
+                  float *acc)
+{
+    int k = 0;
+    for (; k + 4 <= n; k += 4)
+        tokens(f, 4, w, a, pairs, at + (size_t)k, acc + 16 * k);
+    switch (n - k) {
+    case 3:
+        tokens(f, 3, w, a, pairs, at + (size_t)k, acc + 16 * k);
+        break;
+    case 2:
+        tokens(f, 2, w, a, pairs, at + (size_t)k, acc + 16 * k);
+        break;
+    case 1:
+        tokens(f, 1, w, a, pairs, at + (size_t)k, acc + 16 * k);
+        break;
+    }
+}
+
+// Groups g and g + 1 for one token tile; alone when g + 1 is not this lane's: the second result is not stored.
+INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct acts *a, float *y, int ldy, int g,
+                           bool alone, int at_tile, enum mat_write write)
+{
+    _Alignas(64) float acc[ACT_TILE * 16];
+    const int size = block_of(f, m), head = mat_pack_head(f, size), n = acts_tile(a, at_tile);
+    const int32_t *pairs = acts_pairs(a);
+    const __m256i table = load_table(f, m);
+    size_t bytes = (size_t)(m->cols / size) * (size_t)mat_pack_record(f, size), at = acts_base(a, at_tile);
+    const uint8_t *record[2] = {m->data + (size_t)g * bytes, m->data + (size_t)(alone ? g : g + 1) * bytes};
+    int ahead = fetch_ahead(f, size / 32, n);
+    memset(acc, 0, (size_t)n * 16 * sizeof *acc);
+    for (int i = 0; i < m->cols / size; i++) {
+        struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
+        for (int b = 0; b < size / 32; b++, at += (size_t)n) {
+            struct tile w;
+            unpack(f, &w, record, numbers, table, head, b, ahead);
+            block(f, n, &w, a, pairs, at, acc);
+        }
+        record[0] += mat_pack_record(f, size);
+        record[1] += mat_pack_record(f, size);
+    }
+    y += (size_t)at_tile * ACT_TILE * (size_t)ldy + 8 * g;
+    for (int k = 0; k < n; k++, y += ldy) {
+        put8(y, _mm256_load_ps(acc + 16 * k), m->rows - 8 * g, write);
+        if (!alone)
+            put8(y + 8, _mm256_load_ps(acc + 16 * k + 8), m->rows - 8 * g - 8, write);
+    }
+}
+
+INLINE void multiply(enum mat_form f, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
+                     enum mat_write write)
+{
+    if (a->n == 1) {
+        few_tokens(f, 1, m, a, y, ldy, g0, g1, write);
+    } else if (a->n == 2) {
+        few_tokens(f, 2, m, a, y, ldy, g0, g1, write);
+    } else if (a->n == 3) {
+        few_tokens(f, 3, m, a, y, ldy, g0, g1, write);
+    } else {
+        for (int tile = 0; tile * ACT_TILE < a->n; tile++) {
+            for (int g = g0; g < g1; g += 2)
+                pair_of_groups(f, m, a, y, ldy, g, g + 1 == g1, tile, write);
+        }
+    }
+}
+
+// The record as numbers: dst[k * MAT_WIDE + row].
+INLINE void numbers_of(enum mat_form f, const struct mat *m, const uint8_t *record, float *dst)
+{
+    const int size = block_of(f, m), head = mat_pack_head(f, size);
+    const struct scales numbers = load_numbers(f, m, record);
+    const __m256i table = load_table(f, m), zero = _mm256_set1_epi32(mat_traits[f].zero);
+    for (int b = 0; b < size / 32; b++) {
+        struct scales s = load_scales(f, &numbers, record + mat_pack_numbers(f), b);
+        __m256i w[8];
+        load_codes(f, table, record + head + b * mat_pack_plane(f), w);
+        for (int j = 0; j < 8; j++) {
+            __m256 scale = is_split(f) ? s.half[j / 4] : s.d, min = s.m;
+            if (is_scaled16(f))
+                scale = _mm256_mul_ps(s.d, _mm256_cvtepi32_ps(lanes_i32(s.s[j / 4])));
+            if (has_min16(f))
+                min = _mm256_mul_ps(s.m, _mm256_cvtepi32_ps(lanes_i32(s.min[j / 4])));
+            for (int i = 0; i < 4; i++, dst += MAT_WIDE) {
+                // The lane's i-th byte, with its sign for the signed forms.
+                __m256i v = _mm256_slli_epi32(w[j], 24 - 8 * i);
+                v = is_signed(f) ? _mm256_srai_epi32(v, 24) : _mm256_srli_epi32(v, 24);
+                __m256 value = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_sub_epi32(v, zero)));
+                if (mat_traits[f].numbers == MAT_NUMBERS_F16_ADD)
+                    value = _mm256_add_ps(value, min);
+                else if (has_min(f))
+                    value = _mm256_sub_ps(value, min);
+                _mm256_storeu_ps(dst, value);
+            }
+        }
+    }
+}
+
+#define KERNELS(F)                                                                                                     \
+    void avx2_mat_##F(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,                    \
+                      enum mat_write write)                                                                            \
+    {                                                                                                                  \
+        multiply(MAT_FORM_##F, m, a, y, ldy, g0, g1, write);                                                           \
+    }                                                                                                                  \
+    void avx2_mat_panel_##F(const struct mat *m, const uint8_t *record, float *dst)                                    \
+    {                                                                                                                  \
+        numbers_of(MAT_FORM_##F, m, record, dst);                                                                      \
+    }
+
+#endif

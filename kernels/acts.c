@@ -59,6 +59,6 @@ void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx
         ops->mat->quantize(x + (size_t)t * (size_t)ldx, a->cols / MAT_BLOCK, acts_tile(a, tile), a->q + 32 * at,
                            a->d + at, a->sx + at, a->sums + at, pairs + 2 * at);
         if (ops->mat->widen && a->n > 3)
-            ops->mat->widen(a->q + 32 * at, a->cols / MAT_BLOCK, acts_tile(a, tile), a->wide + 32 * at);
+            ops->mat->widen(a->q, at, a->cols / MAT_BLOCK, acts_tile(a, tile), a->wide);
     }
 }

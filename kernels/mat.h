@@ -78,7 +78,7 @@ struct acts {
     int ldx;
     bool adapter;       // linears add their low-rank pairs (engine/blocks/linear.h); mat_mul does not look at it
     int8_t *q;          // MAT_INT8: the kernels' tile packing
-    int16_t *wide;      // q as int16, where the instruction set multiplies int8 weights so
+    int16_t *wide;      // q in the form the instruction set also wants (mat_ops.h: widen)
     float *d;           // scale of each block
     float *sx;          // d * (sum of q)
     int32_t *sums;      // sum of q; then pairs of int16 sums (kernels/cpu/mat_ops.h)

@@ -239,7 +239,7 @@ INLINE void numbers_of(enum mat_form f, const struct mat *m, const uint8_t *reco
             if (is_scaled16(f))
                 scale = _mm256_mul_ps(s.d, _mm256_cvtepi32_ps(lanes_i32(s.s[j / 4])));
             if (has_min16(f))
-                min = _mm256_mul_ps(s.m, _mm256_cvtepi32_ps(lanes_i32(s.min[j / 4])));
+                min = _mm256_mul_ps(s.m, _mm256_cvtepi32_ps(_mm256_srai_epi32(s.min[j / 4], 16)));
             for (int i = 0; i < 4; i++, dst += MAT_WIDE) {
                 // The lane's i-th byte, with its sign for the signed forms.
                 __m256i v = _mm256_slli_epi32(w[j], 24 - 8 * i);

@@ -4,6 +4,15 @@
 #include "kernels/cpu/x86.h"
 #include "kernels/cpu/x86_forms.h"
 
+// To unsigned bytes q + 128, for the forms whose weights are the signed operand (avx512_tile.h).
+static void widen(const int8_t *q, size_t at, int nblocks, int stride, int16_t *wide)
+{
+    uint8_t *to = (uint8_t *)wide + 32 * at;
+    q += 32 * at;
+    for (int b = 0; b < nblocks; b++, q += 32 * stride, to += 32 * stride)
+        _mm256_storeu_si256((__m256i *)to, _mm256_xor_si256(load(q), _mm256_set1_epi8(-128)));
+}
+
 static double peak_int8(long rounds)
 {
     __m512i w = _mm512_set1_epi8(3), x = _mm512_set1_epi8(5), sum[8];
@@ -20,6 +29,7 @@ static double peak_int8(long rounds)
 
 static const struct mat_ops mat_ops = {
     .quantize = avx2_mat_quantize,
+    .widen = widen,
     .chain_f32 = avx2_float_f32,
     .chain_f16 = avx2_float_f16,
     .chain_bf16 = avx2_float_bf16,

@@ -4,17 +4,31 @@
 // VPDPBUSD sums four products of unsigned codes and signed activations into int32 without saturating, so a code may use
 // all 8 bits: int8 codes become code + 128, and 128 * (sum of the activations) is taken off again. Up to 8 tokens
 // take 8 rows in 256-bit registers (one stream of weights, sums in registers); more take 16 rows, whose codes of a block
-// fill 8 registers.
+// fill 8 registers. Where the halves of a block have scales, taking an offset off costs as much as two more products:
+// there the tile has the codes signed and the activations unsigned, q + 128 (struct acts, wide), and the sums start at
+// -128 * (sum of the codes).
 #pragma once
 
 #if defined(__AVX512VNNI__)
 
+#include "kernels/cpu/avx512_words.h"
 #include "kernels/cpu/x86_few.h"
 
 // What is subtracted from an unsigned code.
 INLINE int offset_of(enum mat_form f)
 {
     return mat_traits[f].zero + (is_signed(f) ? 128 : 0);
+}
+
+// A half's sum times its scale. A sum that fits int16 is multiplied as a pair with 0: half the work of VPMULLD.
+INLINE __m256i scaled(enum mat_form f, __m256i sum, __m256i scale)
+{
+    int top = most(f) - mat_traits[f].zero > mat_traits[f].zero ? most(f) - mat_traits[f].zero : mat_traits[f].zero;
+    if (is_signed(f) || top * 127 * 16 > 32767)
+        return _mm256_mullo_epi32(sum, scale);
+    if (mat_traits[f].scales != MAT_SCALES_U4_16)  // no sign in the upper half
+        scale = _mm256_and_si256(scale, _mm256_set1_epi32(0xffff));
+    return _mm256_madd_epi16(sum, scale);
 }
 
 static inline __attribute__((always_inline)) __m256i dot(enum mat_form f, const __m256i w[8], const struct scales *s,
@@ -35,50 +49,28 @@ static inline __attribute__((always_inline)) __m256i dot(enum mat_form f, const 
         sum[j / 4] = _mm256_dpbusd_epi32(sum[j / 4], u, broadcast4(x->q + 4 * j));
     }
     for (int h = 0; h < 2 && is_scaled16(f); h++)
-        sum[h] = _mm256_mullo_epi32(sum[h], lanes_i32(s->s[h]));
+        sum[h] = scaled(f, sum[h], s->s[h]);
     *ret_second = sum[1];
     return is_split(f) ? sum[0] : _mm256_add_epi32(sum[0], sum[1]);
 }
 
 // ---- 16 rows
 
+INLINE bool is_flipped(enum mat_form f)  // signed codes, unsigned activations
+{
+    return (is_scaled16(f) || is_split(f)) && offset_of(f);
+}
+
 struct scales16 {
     __m512 d, m;
     __m512 half[2];  // split forms: the d of each half
     __m512 s[2];     // of the halves
     __m512i min[2];
+    __m512i start[2];  // what the sums of the halves start at
 };
 
-INLINE __m512i join(__m256i a, __m256i b)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-}
-
-INLINE __m512 join_f(__m256 a, __m256 b)
-{
-    return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1);
-}
-
-INLINE __m512i load_both(const uint8_t *p0, const uint8_t *p1)
-{
-    return join(load(p0), load(p1));
-}
-
-INLINE __m512i two_bits16(__m512i v, int f, int to)
-{
-    int shift = 2 * f - to;
-    v = shift > 0 ? _mm512_srli_epi16(v, (unsigned)shift) : _mm512_slli_epi16(v, (unsigned)-shift);
-    return _mm512_and_si512(v, _mm512_set1_epi8((char)(3 << to)));
-}
-
-INLINE __m512i one_bit16(__m512i v, int j, int to)
-{
-    int shift = j - to;
-    v = shift > 0 ? _mm512_srli_epi16(v, (unsigned)shift) : _mm512_slli_epi16(v, (unsigned)-shift);
-    return _mm512_and_si512(v, _mm512_set1_epi8((char)(1 << to)));
-}
-
-// As load_codes for the planes p0 and p1 of two groups, all as unsigned codes; table: likewise.
+// As load_codes for the planes p0 and p1 of two groups, as unsigned codes, or signed ones where is_flipped; the table
+// likewise.
 INLINE void load_codes16(enum mat_form f, __m512i table, const uint8_t *p0, const uint8_t *p1, __m512i w[8])
 {
     enum mat_plane plane = mat_traits[f].plane;
@@ -109,16 +101,20 @@ INLINE void load_codes16(enum mat_form f, __m512i table, const uint8_t *p0, cons
         for (int j = 0; j < 8; j++)
             w[j] = _mm512_or_si512(w[j], two_bits16(v[j / 4], j % 4, 4));
     }
-    if (mat_traits[f].lookup) {
-        for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 8; j++) {
+        if (mat_traits[f].lookup)
             w[j] = _mm512_shuffle_epi8(table, w[j]);
+        else if (is_flipped(f))
+            w[j] = _mm512_sub_epi8(w[j], _mm512_set1_epi8((char)mat_traits[f].zero));
     }
 }
 
 INLINE __m512i load_table16(enum mat_form f, const struct mat *m)
 {
     __m256i t = load_table(f, m);
-    if (is_signed(f))
+    if (is_flipped(f))
+        t = _mm256_sub_epi8(t, _mm256_set1_epi8((char)mat_traits[f].zero));
+    else if (is_signed(f))
         t = _mm256_xor_si256(t, _mm256_set1_epi8(-128));
     return join(t, t);
 }
@@ -132,43 +128,45 @@ INLINE struct scales16 load_scales16(enum mat_form f, const struct scales number
         if (is_split(f))
             s.half[h] = join_f(s0.half[h], s1.half[h]);
         if (is_scaled16(f))
-            s.s[h] = _mm512_cvtepi32_ps(_mm512_srai_epi32(join(s0.s[h], s1.s[h]), 16));
+            s.s[h] = _mm512_cvtepi32_ps(join(s0.s[h], s1.s[h]));
         if (has_min16(f))
             s.min[h] = join(s0.min[h], s1.min[h]);
     }
     return s;
 }
 
-INLINE __m512i broadcast16(const void *p)
-{
-    int32_t v;
-    memcpy(&v, p, 4);
-    return _mm512_set1_epi32(v);
-}
-
-// factor * v for a constant factor.
-INLINE __m512i times32(__m512i v, int factor)
-{
-    if ((factor & (factor - 1)) == 0)
-        return _mm512_slli_epi32(v, (unsigned)__builtin_ctz((unsigned)factor));
-    return _mm512_mullo_epi32(v, _mm512_set1_epi32(factor));
-}
-
-INLINE void sums_of_halves(enum mat_form f, const __m512i w[8], const struct acts *a, const int32_t *pairs, size_t at,
+INLINE void sums_of_halves(enum mat_form f, const __m512i w[8], const struct scales16 *s, const struct acts *a, size_t at,
                            __m512i sum[2])
 {
     const int8_t *q = a->q + 32 * at;
-    sum[0] = sum[1] = _mm512_setzero_si512();
-    if ((is_scaled16(f) || is_split(f)) && offset_of(f)) {
-        __m512i zero = _mm512_set1_epi16((short)-offset_of(f));
-        for (int h = 0; h < 2; h++)
-            sum[h] = _mm512_madd_epi16(zero, broadcast16(pairs + 2 * at + (size_t)h));
-    } else if (offset_of(f)) {
-        sum[0] = _mm512_sub_epi32(sum[0], times32(broadcast16(a->sums + at), offset_of(f)));
+    if (is_flipped(f)) {
+        const uint8_t *u = (const uint8_t *)a->wide + 32 * at;
+        sum[0] = s->start[0];
+        sum[1] = s->start[1];
+        for (int j = 0; j < 4; j++) {
+            sum[0] = _mm512_dpbusd_epi32(sum[0], broadcast16(u + 4 * j), w[j]);
+            sum[1] = _mm512_dpbusd_epi32(sum[1], broadcast16(u + 16 + 4 * j), w[4 + j]);
+        }
+        return;
     }
+    sum[0] = sum[1] = _mm512_setzero_si512();
+    if (offset_of(f))
+        sum[0] = _mm512_sub_epi32(sum[0], times32(broadcast16(a->sums + at), offset_of(f)));
     for (int j = 0; j < 4; j++) {
         sum[0] = _mm512_dpbusd_epi32(sum[0], w[j], broadcast16(q + 4 * j));
         sum[1] = _mm512_dpbusd_epi32(sum[1], w[4 + j], broadcast16(q + 16 + 4 * j));
+    }
+}
+
+// -128 times the sums of the codes.
+INLINE void start_sums(const __m512i w[8], struct scales16 *s)
+{
+    const __m512i all = _mm512_set1_epi8(-128);  // 128 as an unsigned byte
+    for (int h = 0; h < 2; h++) {
+        __m512i sum = _mm512_setzero_si512();
+        for (int j = 0; j < 4; j++)
+            sum = _mm512_dpbusd_epi32(sum, all, w[4 * h + j]);
+        s->start[h] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
     }
 }
 
@@ -178,7 +176,7 @@ INLINE __m512 advance16(enum mat_form f, __m512 acc, const __m512i w[8], const s
 {
     __m512i sum[2];
     __m512 dx = _mm512_set1_ps(a->d[at]), isum;
-    sums_of_halves(f, w, a, pairs, at, sum);
+    sums_of_halves(f, w, s, a, at, sum);
     if (is_split(f)) {
         acc = _mm512_fmadd_ps(_mm512_mul_ps(dx, _mm512_cvtepi32_ps(sum[0])), s->half[0], acc);
         return _mm512_fmadd_ps(_mm512_mul_ps(dx, _mm512_cvtepi32_ps(sum[1])), s->half[1], acc);
@@ -222,6 +220,8 @@ INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct ac
             struct scales16 s = load_scales16(f, numbers, record, b);
             __m512i w[8];
             load_codes16(f, table, record[0] + plane, record[1] + plane, w);
+            if (is_flipped(f))
+                start_sums(w, &s);
             for (int k = 0; k < n; k++) {
                 float *to = acc + 16 * k;
                 _mm512_store_ps(to, advance16(f, _mm512_load_ps(to), w, &s, a, pairs, at + (size_t)k));

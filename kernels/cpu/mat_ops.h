@@ -14,8 +14,9 @@ struct mat_ops {
     // sx = d * (float)sum. pairs: for each 16, int16 sums of k mod 4 < 2 (low half) and the rest (high half).
     void (*quantize)(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
                      int32_t *pairs);
-    // q to int16 for a step of more than 3 tokens, k = 0 2 1 3 of every four; the same strides. NULL: not used.
-    void (*widen)(const int8_t *q, int nblocks, int stride, int16_t *wide);
+    // The instruction set's own second form of q for a step of more than 3 tokens: entries `at`, at + stride ... of q to
+    // those of wide. NULL: not used.
+    void (*widen)(const int8_t *q, size_t at, int nblocks, int stride, int16_t *wide);
     // Continues the chains of 8*ng rows and n tokens over k elements: acc[t][row] += w[k][row] * x[t][k]. The rows of
     // one k lie side by side, `width` elements between k; w is f32, f16 or bf16.
     void (*chain_f32)(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);

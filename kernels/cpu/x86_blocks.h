@@ -14,8 +14,8 @@
 struct scales {
     __m256 d, m;      // of the 32-block; m as subtracted, or as added
     __m256 half[2];   // split forms: the d of each half
-    __m256i s[2];     // of its halves, int16, twice in each lane
-    __m256i min[2];   // minimums of the halves likewise
+    __m256i s[2];     // of its halves (scale16)
+    __m256i min[2];   // minimums of the halves, int16, twice in each lane
 };
 
 // One token's activations of one block.
@@ -92,9 +92,23 @@ INLINE __m256i twice_i16(__m128i bytes)  // 8 int8 -> int16, each twice
     return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(bytes, bytes));
 }
 
-INLINE __m256i lanes_i32(__m256i twice)  // and back
+// 8 integer scales of halves: what multiplies an int16 pair (AVX2) or an int32 lane (VNNI).
+INLINE __m256i scale16(__m128i bytes)
 {
-    return _mm256_srai_epi32(twice, 16);
+#if defined(__AVX512VNNI__)
+    return _mm256_cvtepi8_epi32(bytes);
+#else
+    return twice_i16(bytes);
+#endif
+}
+
+INLINE __m256i lanes_i32(__m256i scale)  // as int32
+{
+#if defined(__AVX512VNNI__)
+    return scale;
+#else
+    return _mm256_srai_epi32(scale, 16);
+#endif
 }
 
 // 2^(e - 128); the two smallest are subnormal.
@@ -144,13 +158,13 @@ INLINE struct scales load_scales(enum mat_form f, const struct scales *n, const 
         break;
     case MAT_SCALES_I8_16:
         for (int h = 0; h < 2; h++)
-            s.s[h] = twice_i16(_mm_loadl_epi64((const __m128i *)(at + 16 * b + 8 * h)));
+            s.s[h] = scale16(_mm_loadl_epi64((const __m128i *)(at + 16 * b + 8 * h)));
         break;
     case MAT_SCALES_U4_16:
         for (int h = 0; h < 2; h++) {
             __m128i v = _mm_loadl_epi64((const __m128i *)(at + 16 * b + 8 * h));
             s.min[h] = twice_i16(_mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15)));
-            s.s[h] = twice_i16(_mm_and_si128(v, _mm_set1_epi8(15)));
+            s.s[h] = scale16(_mm_and_si128(v, _mm_set1_epi8(15)));
         }
         break;
     case MAT_SCALES_E4M3_16:

@@ -55,7 +55,7 @@ help:
 	@echo "make lint             layers, names, registries, sizes, shell scripts"
 	@echo "make asan, make tsan  the tests under AddressSanitizer+UBSan, ThreadSanitizer"
 	@echo "make fuzz SECONDS=60  every parser's fuzzer for that long"
-	@echo "make bench            kernels and models; PEERS=DIR compares with llama.cpp built there"
+	@echo "make bench            the kernels; BENCH_MODELS=\"FILE...\" measures models, beside llama.cpp with PEERS=DIR (bench/README.md)"
 	@echo "make install DESTDIR= PREFIX=/usr/local"
 
 binaries: $(B)/oxinferd

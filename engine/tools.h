@@ -25,9 +25,12 @@ MUST_CHECK err_code tools_logits(const struct tools_model *m, const int32_t *ids
                                  FILE *out, err *e);
 
 struct tools_bench {
-    int prompt, generate, depth, parallel, reps;  // pp, tg, depth, parallel sequences, repetitions
+    int prompt, generate;  // tokens of a prompt, and generated; 0: that figure is left out
+    int depth, parallel;   // positions that every sequence has before; sequences
+    int reps;              // 0: 5
+    int chunk;             // most tokens of a prompt in one step; 0: 512
 };
-// oxinferd bench: one JSON line a figure to out (ARCHITECTURE §8).
+// oxinferd bench: one JSON line a figure to out (bench/README.md).
 MUST_CHECK err_code tools_bench(const struct tools_model *m, const struct tools_bench *b, FILE *out, err *e);
 
 struct tools_snac {

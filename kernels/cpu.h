@@ -79,6 +79,10 @@ enum rope_pairs { ROPE_HALF, ROPE_ADJACENT };
 // erf: x/2 (1 + erf(x / sqrt 2)). tanh: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). quick: x / (1 + exp(-1.702 x)).
 enum gelu { GELU_ERF, GELU_TANH, GELU_QUICK };
 
+// How many instructions' products of int8 may be added as 16 bits before they are widened, which the range of a type's
+// integers decides; WIDE: none, they are widened before they are multiplied.
+enum int8_sums { INT8_SUM8, INT8_SUM4, INT8_SUM2, INT8_WIDE, INT8_SUMS };
+
 struct cpu_ops {
     const char *isa;
     // y = x / sqrt(mean(x^2) + eps) * (w + add); w may be NULL (no weight). Sum in 8 partial sums of k mod 8, then a
@@ -106,6 +110,9 @@ struct cpu_ops {
     void (*snake)(float *y, int ldy, const float *x, int ldx, const float *alpha, const float *inv, int rows, int n);
     void (*depthwise)(float *y, int ldy, const float *x, int ldx, const float *w, int ldw, const float *b, int dilation,
                       int rows, int n);
+    // Ceiling for cpu_measure: `rounds` repetitions of integer products in this pattern, returning the number of
+    // operations. NULL: one kind of instruction does for all of them (mat->peak_int8).
+    double (*peak_sums)(long rounds, enum int8_sums sums);
     // Matrix slots used by mat.c: see kernels/cpu/mat_ops.h.
     const struct mat_ops *mat;
     // Convolution slots used by conv.c: see kernels/cpu/conv_ops.h.
@@ -132,8 +139,11 @@ struct cpu_info {
 };
 void cpu_probe(struct cpu_info *ret_info);
 
-// Measured on `threads` pinned cores in a few hundred milliseconds: streaming read GB/s, f32 FMA GFLOP/s, int8 GOP/s.
+// Measured on `threads` pinned cores in a few hundred milliseconds: streaming read GB/s, f32 FMA GFLOP/s, int8 GOP/s of the
+// densest pattern and of each.
 struct cpu_speed {
-    double read_gb_s, fma_gflop_s, int8_gop_s;
+    double read_gb_s, fma_gflop_s, int8_gop_s, sums_gop_s[INT8_SUMS];
 };
 MUST_CHECK err_code cpu_measure(int threads, struct cpu_speed *ret_speed, err *e);
+// The same with the instructions of ops.
+MUST_CHECK err_code cpu_measure_ops(const struct cpu_ops *ops, int threads, struct cpu_speed *ret_speed, err *e);

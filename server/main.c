@@ -171,7 +171,8 @@ static int run_bench(int nargs, char **args)
     struct tools_model m = {0};
     struct tools_bench b = {.prompt = 512, .generate = 64, .parallel = 1, .reps = 5};
     const struct option options[] = {MODEL_OPTIONS(m), {"--pp", NULL, &b.prompt, NULL}, {"--tg", NULL, &b.generate, NULL},
-        {"--depth", NULL, &b.depth, NULL}, {"--parallel", NULL, &b.parallel, NULL}, {"--reps", NULL, &b.reps, NULL}};
+        {"--depth", NULL, &b.depth, NULL}, {"--parallel", NULL, &b.parallel, NULL}, {"--reps", NULL, &b.reps, NULL},
+        {"--chunk", NULL, &b.chunk, NULL}};
     int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
     if (status)
         return status;
@@ -441,7 +442,7 @@ static const struct command commands[] = {
     {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
     {"show", "PATH", "what is in a model and what it needs", run_show},
     {"devices", "", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
-    {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N]", "measure speed, one JSON line a figure", run_bench},
+    {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N] [--chunk N]", "measure speed, one JSON line a figure", run_bench},
     {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
     {"sample-config", "", "print a configuration file with every setting", run_sample_config},
     {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N] [--lora DIR]", "write logits, f32 little-endian [rows, vocab]", run_logits},

@@ -305,7 +305,7 @@ static void count(struct model *m, const struct decoder *d)
         m->token_macs += size_of(&l->q) + size_of(&l->k) + size_of(&l->v) + size_of(&l->o) + size_of(&l->gate) +
                          size_of(&l->up) + size_of(&l->down);
     }
-    m->token_bytes = m->resident_bytes;
+    m->token_bytes = packed_read_bytes(m->packed);
 }
 
 err_code decoder_open(struct model *m, const struct decoder_spec *spec, err *e)

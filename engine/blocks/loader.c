@@ -125,6 +125,7 @@ static err_code matrix(struct loader *ld, const struct weights *w, const char *n
     if (code)
         return err_wrap(e, "%s: tensor '%s'", weights_path(w), name);
     *m = plan;
+    packed_count(ld->packed, m);
     if (m->layout == MAT_BORROWED)
         m->data = t->data;
     else

@@ -18,6 +18,7 @@ void packed_free(struct packed *p)
     mem_free_pages(p->map, p->bytes);
     arena_done(&p->vectors);
     free(p->used);
+    free(p->matrices);
     free(p);
 }
 
@@ -42,4 +43,24 @@ bool packed_uses(const struct packed *p, const struct tensor *t)
             return true;
     }
     return false;
+}
+
+void packed_count(struct packed *p, const struct mat *m)
+{
+    size_t bytes = m->bytes;
+    if (!bytes && !quant_bytes(m->type, (size_t)m->rows, (size_t)m->cols, &bytes))
+        return;
+    if (p->nmatrices == p->matrix_cap) {
+        p->matrix_cap = p->matrix_cap ? p->matrix_cap * 2 : 64;
+        p->matrices = mem_resize(p->matrices, p->matrix_cap * sizeof *p->matrices);
+    }
+    p->matrices[p->nmatrices++] = (struct packed_matrix){m->type, mat_uses_int8(m), m->rows, m->cols, bytes};
+}
+
+size_t packed_read_bytes(const struct packed *p)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < p->nmatrices; i++)
+        total += p->matrices[i].bytes;
+    return total;
 }

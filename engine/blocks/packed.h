@@ -9,6 +9,15 @@
 
 #include "base/arena.h"
 #include "engine/weights/weights.h"
+#include "kernels/mat.h"
+
+// One matrix as it is multiplied, for who counts what a step reads and computes.
+struct packed_matrix {
+    enum quant_type type;
+    bool int8;     // its products are integers
+    int rows, cols;
+    size_t bytes;  // read to multiply by it once
+};
 
 struct packed {
     uint8_t *map;          // packed matrices, one after another
@@ -16,6 +25,8 @@ struct packed {
     struct arena vectors;  // norm weights and biases as f32
     const struct tensor **used;
     size_t nused, cap;
+    struct packed_matrix *matrices;
+    size_t nmatrices, matrix_cap;
 };
 
 struct packed *packed_new(void);
@@ -24,3 +35,6 @@ size_t packed_bytes(const struct packed *p);
 void packed_use(struct packed *p, const struct tensor *t);
 // Whether some matrix, table or vector of the model was made from this tensor.
 bool packed_uses(const struct packed *p, const struct tensor *t);
+void packed_count(struct packed *p, const struct mat *m);
+// Of all matrices counted, packed or read where they lie.
+size_t packed_read_bytes(const struct packed *p);

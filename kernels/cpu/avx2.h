@@ -32,6 +32,7 @@ void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float
 void avx2_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+double avx2_peak_sums(long rounds, enum int8_sums sums);
 #define FORM(F)                                                                                                        \
     void avx2_mat_##F(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,                    \
                       enum mat_write write);                                                                           \

@@ -146,6 +146,7 @@ struct measure {
     uint8_t *memory;
     size_t bytes;
     long rounds;
+    enum int8_sums sums;
     uint64_t seen[MEASURE_LANES];  // keeps the reads
     double rate[MEASURE_LANES];    // operations per second of each lane's own CPU time
 };
@@ -191,6 +192,13 @@ static void run_int8(struct lane *lane, void *arg)
     m->rate[lane->id] = done / (cpu_seconds() - start);
 }
 
+static void run_sums(struct lane *lane, void *arg)
+{
+    struct measure *m = arg;
+    double start = cpu_seconds(), done = m->ops->peak_sums(m->rounds, m->sums);
+    m->rate[lane->id] = done / (cpu_seconds() - start);
+}
+
 // The best of a few runs, in 1e9 a second.
 static double best_rate(struct team *t, team_fn *fn, struct measure *m)
 {
@@ -205,27 +213,42 @@ static double best_rate(struct team *t, team_fn *fn, struct measure *m)
     return best;
 }
 
+static struct cpu_speed measure_all(struct team *t, struct measure *m)
+{
+    struct cpu_speed s;
+    team_run(t, touch, m);
+    s.read_gb_s = best_rate(t, run_read, m);
+    m->rounds = m->ops == &ref_ops ? 50000 : 1000000;  // 10 to 20 ms
+    s.fma_gflop_s = best_rate(t, run_fma, m);
+    s.int8_gop_s = best_rate(t, run_int8, m);
+    m->rounds /= 4;
+    for (int i = 0; i < INT8_SUMS; i++) {
+        m->sums = (enum int8_sums)i;
+        s.sums_gop_s[i] = m->ops->peak_sums ? best_rate(t, run_sums, m) : s.int8_gop_s;
+    }
+    return s;
+}
+
 err_code cpu_measure(int threads, struct cpu_speed *ret_speed, err *e)
+{
+    const struct cpu_ops *ops;
+    err_code code = cpu_select("auto", &ops, e);
+    return code ? code : cpu_measure_ops(ops, threads, ret_speed, e);
+}
+
+err_code cpu_measure_ops(const struct cpu_ops *ops, int threads, struct cpu_speed *ret_speed, err *e)
 {
     struct measure *m = mem_new(sizeof *m);
     struct team *t = NULL;
+    m->ops = ops;
     size_t limit = host_memory() / 8;
     m->bytes = limit < (size_t)128 << 20 ? limit & ~(size_t)4095 : (size_t)128 << 20;  // several times any L3 share
     m->memory = mem_try_pages(m->bytes);
     err_code code = m->memory ? ERR_OK : err_set(e, ERR_MEMORY, "no %zu bytes to measure memory with", m->bytes);
     if (!code)
-        code = cpu_select("auto", &m->ops, e);
-    if (!code)
         code = team_open(threads, true, &t, e);
-    if (!code) {
-        struct cpu_speed s;
-        team_run(t, touch, m);
-        s.read_gb_s = best_rate(t, run_read, m);
-        m->rounds = m->ops == &ref_ops ? 50000 : 1000000;  // 10 to 20 ms
-        s.fma_gflop_s = best_rate(t, run_fma, m);
-        s.int8_gop_s = best_rate(t, run_int8, m);
-        *ret_speed = s;
-    }
+    if (!code)
+        *ret_speed = measure_all(t, m);
     team_close(t);
     mem_free_pages(m->memory, m->bytes);
     free(m);

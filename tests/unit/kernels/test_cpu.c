@@ -48,6 +48,28 @@ static void test_measure(void **state)
     assert_int_equal(cpu_measure(-1, &s, &e), ERR_INVALID);
 }
 
+// Every instruction set measures itself. Where there are several patterns, the one that widens least often is the fastest:
+// 1.2 times (1.8 seen on a Zen 4).
+static void test_measure_patterns(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    for (int i = 0; i < 3; i++) {
+        const struct cpu_ops *ops;
+        struct cpu_speed s = {0};
+        err e = {0};
+        if (cpu_select(names[i], &ops, &e))
+            continue;
+        assert_int_equal(cpu_measure_ops(ops, 1, &s, &e), ERR_OK);
+        for (int k = 0; k < INT8_SUMS; k++)
+            assert_true(s.sums_gop_s[k] > 0.05);
+        if (!ops->peak_sums)
+            assert_true(s.sums_gop_s[INT8_WIDE] == s.int8_gop_s);
+        else
+            assert_true(s.sums_gop_s[INT8_SUM8] > 1.2 * s.sums_gop_s[INT8_WIDE]);
+    }
+}
+
 static void test_kv_names(void **state)
 {
     (void)state;
@@ -69,6 +91,7 @@ int main(void)
         cmocka_unit_test(test_select),
         cmocka_unit_test(test_probe),
         cmocka_unit_test(test_measure),
+        cmocka_unit_test(test_measure_patterns),
         cmocka_unit_test(test_kv_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,6 +59,7 @@ struct model {
     size_t resident_bytes;        // packed copies this model allocated
     size_t token_bytes;           // weights read to decode one token
     size_t token_macs;            // multiplications of one token of a prompt, without the head
+    size_t idle_macs;             // of the experts that a token does not meet
     void *impl;                   // the family's own
 };
 

@@ -86,6 +86,15 @@ static void show_tasks(const struct model *m, FILE *out)
     fprintf(out, "%s\n", can ? "" : " none");
 }
 
+static void show_size(const struct model *m, FILE *out)
+{
+    fprintf(out, "vocabulary   %d\ncontext      %d\nparameters   %.1f M in layers", m->vocab, m->context,
+            (double)(m->token_macs + m->idle_macs) * 1e-6);
+    if (m->idle_macs > 0)
+        fprintf(out, ", %.1f M of them for one token", (double)m->token_macs * 1e-6);
+    fprintf(out, "\n");
+}
+
 static void show_details(const struct model *m, FILE *out)
 {
     unsigned can = model_can(m);
@@ -166,8 +175,7 @@ err_code tools_show(const struct tools_model *t, FILE *out, err *e)
             weights_container(m->weights) == WEIGHTS_GGUF ? "GGUF" : "safetensors");
     show_tasks(m, out);
     if (m->family->gen)
-        fprintf(out, "vocabulary   %d\ncontext      %d\nparameters   %.1f M in layers\n", m->vocab, m->context,
-                (double)m->token_macs * 1e-6);
+        show_size(m, out);
     show_details(m, out);
     show_parts(m, out);
     show_text(m, out);

@@ -1,4 +1,5 @@
 // acts.c - activations of one step: memory layout, and quantising rows into it. Lanes fill different tokens.
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu.h"
@@ -31,13 +32,51 @@ void acts_init(struct acts *a, void *memory, int max, int cols, enum mat_math ma
     uint8_t *p = memory;
     a->q = (int8_t *)p;
     p += align64(n * 32);
-    a->wide = (int16_t *)(void *)p;
+    a->wide = p;
     p += n * 64;
     a->d = (float *)(void *)p;
     p += align64(n * 4);
     a->sx = (float *)(void *)p;
     p += align64(n * 4);
     a->sums = (int32_t *)(void *)p;
+}
+
+void acts_init_fine(struct acts *a, void *memory, int max, int cols, enum mat_math math)
+{
+    acts_init(a, memory, 2 * max, cols, math);
+    a->fine = math == MAT_INT8;
+}
+
+// Row `row` of the packed rows.
+static void set_row(const struct cpu_ops *ops, const struct acts *a, const float *x, int row)
+{
+    int32_t *pairs = a->sums + entries(a->max, a->cols);
+    int tile = row / ACT_TILE, stride = acts_tile(a, tile), blocks = a->cols / MAT_BLOCK;
+    size_t at = acts_base(a, tile) + (size_t)(row % ACT_TILE);
+    ops->mat->quantize(x, blocks, stride, a->q + 32 * at, a->d + at, a->sx + at, a->sums + at, pairs + 2 * at);
+    if (ops->mat->widen && a->n > 3)
+        ops->mat->widen(a->q, at, blocks, stride, a->wide);
+}
+
+enum { FINE_BLOCKS = 16 };  // whose rests are on the stack
+
+// Token t's second row: what the first leaves of x, a few blocks at a time.
+static void set_rest(const struct cpu_ops *ops, const struct acts *a, const float *x, int row)
+{
+    int32_t *pairs = a->sums + entries(a->max, a->cols);
+    int first = acts_tile(a, row / ACT_TILE), blocks = a->cols / MAT_BLOCK;
+    size_t at = acts_base(a, row / ACT_TILE) + (size_t)(row % ACT_TILE), stride = (size_t)first;
+    float rest[FINE_BLOCKS * MAT_BLOCK];
+    for (int b = 0, n; b < blocks; b += n, at += (size_t)n * stride, x += n * MAT_BLOCK) {
+        n = blocks - b < FINE_BLOCKS ? blocks - b : FINE_BLOCKS;
+        for (int i = 0; i < n * MAT_BLOCK; i++) {
+            size_t from = at - 1 + (size_t)(i / MAT_BLOCK) * stride;
+            rest[i] = fmaf(-a->d[from], (float)a->q[32 * from + (size_t)(i % MAT_BLOCK)], x[i]);
+        }
+        ops->mat->quantize(rest, n, first, a->q + 32 * at, a->d + at, a->sx + at, a->sums + at, pairs + 2 * at);
+        if (ops->mat->widen && a->n > 3)
+            ops->mat->widen(a->q, at, n, first, a->wide);
+    }
 }
 
 // Columns that are no whole number of blocks only meet float weights, which read x itself.
@@ -52,13 +91,36 @@ void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx
     }
     if (a->math != MAT_INT8 || a->cols % MAT_BLOCK)
         return;
-    int32_t *pairs = a->sums + entries(a->max, a->cols);
+    struct acts rows = acts_rows(a);
     for (int t = t0; t < t1; t++) {
-        int tile = t / ACT_TILE;
-        size_t at = acts_base(a, tile) + (size_t)(t % ACT_TILE);
-        ops->mat->quantize(x + (size_t)t * (size_t)ldx, a->cols / MAT_BLOCK, acts_tile(a, tile), a->q + 32 * at,
-                           a->d + at, a->sx + at, a->sums + at, pairs + 2 * at);
-        if (ops->mat->widen && a->n > 3)
-            ops->mat->widen(a->q, at, a->cols / MAT_BLOCK, acts_tile(a, tile), a->wide);
+        const float *from = x + (size_t)t * (size_t)ldx;
+        set_row(ops, &rows, from, a->fine ? 2 * t : t);
+        if (a->fine)
+            set_rest(ops, &rows, from, 2 * t + 1);
+    }
+}
+
+void acts_gather(const struct cpu_ops *ops, struct acts *a, const struct acts *from, const int32_t *tokens, int n)
+{
+    a->n = n;
+    if (a->math != MAT_INT8 || a->cols % MAT_BLOCK)
+        return;
+    int32_t *pairs = a->sums + entries(a->max, a->cols);
+    const int32_t *pairs_from = acts_pairs(from);
+    for (int t = 0; t < n; t++) {
+        int tile = t / ACT_TILE, tile_from = tokens[t] / ACT_TILE;
+        size_t to = acts_base(a, tile) + (size_t)(t % ACT_TILE), step = (size_t)acts_tile(a, tile);
+        size_t at = acts_base(from, tile_from) + (size_t)(tokens[t] % ACT_TILE);
+        size_t step_from = (size_t)acts_tile(from, tile_from);
+        size_t first = to;
+        for (int b = 0; b < a->cols / MAT_BLOCK; b++, to += step, at += step_from) {
+            memcpy(a->q + 32 * to, from->q + 32 * at, 32);
+            a->d[to] = from->d[at];
+            a->sx[to] = from->sx[at];
+            a->sums[to] = from->sums[at];
+            memcpy(pairs + 2 * to, pairs_from + 2 * at, 2 * sizeof *pairs);
+        }
+        if (ops->mat->widen && n > 3)
+            ops->mat->widen(a->q, first, a->cols / MAT_BLOCK, (int)step, a->wide);
     }
 }

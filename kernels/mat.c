@@ -197,6 +197,59 @@ static void mul_float(const struct cpu_ops *ops, const struct mat *m, const stru
     }
 }
 
+static void mul_int8(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0,
+                     int g1, enum mat_write write)
+{
+    if (ops->mat->int8[m->form])
+        ops->mat->int8[m->form](m, a, y, ldy, g0, g1, write);
+    else
+        ref_mat_int8(m, a, y, ldy, g0, g1, write);
+}
+
+// The rows of one tile as activations of their own.
+static struct acts tile_of(const struct cpu_ops *ops, const struct acts *a, int tile)
+{
+    struct acts t = *a;
+    size_t base = acts_base(a, tile);
+    t.n = acts_tile(a, tile);
+    t.max = a->max + tile * ACT_TILE;  // so that the pairs, behind as many sums, are found
+    t.q = a->q + 32 * base;
+    t.wide = (uint8_t *)a->wide + (size_t)ops->mat->wide_bytes * base;
+    t.d = a->d + base;
+    t.sx = a->sx + base;
+    t.sums = a->sums + base;
+    return t;
+}
+
+enum { FINE_ROWS = 64 };  // results of a tile that are held
+
+// Both rows of each token of a tile by a slice of the weights, then their sums.
+static void mul_fine(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0,
+                     int g1, enum mat_write write)
+{
+    _Alignas(64) float both[ACT_TILE * FINE_ROWS];
+    const struct acts rows = acts_rows(a);
+    for (int tile = 0; tile * ACT_TILE < rows.n; tile++, y += ACT_TILE / 2 * (size_t)ldy) {
+        struct acts part = tile_of(ops, &rows, tile);
+        for (int g = g0; g < g1; g += FINE_ROWS / MAT_GROUP) {
+            int end = g + FINE_ROWS / MAT_GROUP < g1 ? g + FINE_ROWS / MAT_GROUP : g1, first = g * MAT_GROUP;
+            int count = (end * MAT_GROUP < m->rows ? end * MAT_GROUP : m->rows) - first;
+            struct mat slice = *m;
+            slice.data = m->data + (size_t)g * (size_t)(m->cols / m->block) * (size_t)m->record;
+            slice.rows = m->rows - first;
+            mul_int8(ops, &slice, &part, both, FINE_ROWS, 0, end - g, MAT_STORE);
+            for (int t = 0; t < part.n / 2; t++) {
+                float *to = y + (size_t)t * (size_t)ldy + first;
+                const float *from = both + 2 * t * FINE_ROWS;
+                for (int r = 0; r < count; r++) {
+                    float sum = from[r] + from[FINE_ROWS + r];
+                    to[r] = write == MAT_ADD ? to[r] + sum : sum;
+                }
+            }
+        }
+    }
+}
+
 void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
              enum mat_write write)
 {
@@ -205,8 +258,8 @@ void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *
         return;
     if (!mat_uses_int8(m))
         mul_float(ops, m, a, y, ldy, g0, g1, write);
-    else if (ops->mat->int8[m->form])
-        ops->mat->int8[m->form](m, a, y, ldy, g0, g1, write);
+    else if (a->fine)
+        mul_fine(ops, m, a, y, ldy, g0, g1, write);
     else
-        ref_mat_int8(m, a, y, ldy, g0, g1, write);
+        mul_int8(ops, m, a, y, ldy, g0, g1, write);
 }

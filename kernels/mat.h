@@ -74,11 +74,12 @@ void mat_row(const struct mat *m, int r, float *dst);
 struct acts {
     enum mat_math math;
     int n, max, cols;   // n: tokens set; the owner writes it before lanes call acts_set
+    bool fine;          // acts_init_fine: each token is two rows of int8, the second of what the first leaves
     const float *x;     // the f32 rows as given (MAT_F32, and float weights)
     int ldx;
     bool adapter;       // linears add their low-rank pairs (engine/blocks/linear.h); mat_mul does not look at it
     int8_t *q;          // MAT_INT8: the kernels' tile packing
-    int16_t *wide;      // q in the form the instruction set also wants (mat_ops.h: widen)
+    void *wide;         // q in the form the instruction set also wants (mat_ops.h: widen)
     float *d;           // scale of each block
     float *sx;          // d * (sum of q)
     int32_t *sums;      // sum of q; then pairs of int16 sums (kernels/cpu/mat_ops.h)
@@ -88,9 +89,18 @@ struct acts {
 size_t acts_bytes(int max, int cols, enum mat_math math);
 void acts_init(struct acts *a, void *memory, int max, int cols, enum mat_math math);
 
+// The same with 16 bits of precision for integer weights: x is taken as the sum of two int8 rows, the second quantising
+// what the first leaves of x, and a product is the sum of theirs. Weights are read once, so one token costs no more
+// where memory is the limit. For output heads, whose products nothing averages out. Memory: acts_bytes of 2 * max.
+void acts_init_fine(struct acts *a, void *memory, int max, int cols, enum mat_math math);
+
 // Makes tokens t0..t1 of x (rows of ldx floats, x is the row of token 0) ready. Rows are independent. x must stay
 // unchanged until the multiplications are done.
 void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int t0, int t1);
+
+// Makes a's n tokens those of `from` that tokens[0..n) names, without quantising them again. x is not set: float weights
+// need rows of their own. One lane, from and a of the same columns and math, from complete.
+void acts_gather(const struct cpu_ops *ops, struct acts *a, const struct acts *from, const int32_t *tokens, int n);
 
 // Row groups g0..g1 for tokens 0..a->n. y is the row of token 0, ldy floats between tokens.
 void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,

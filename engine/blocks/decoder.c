@@ -34,12 +34,12 @@ static bool is_silu(const char *s, size_t n)
 }
 
 // What a GGUF may say that this decoder does not do.
-static err_code refuse_gguf(const struct weights *w, err *e)
+static err_code refuse_gguf(const struct weights *w, bool experts, err *e)
 {
     char key[128];
     int64_t n, k;
     snprintf(key, sizeof key, "%s.expert_count", weights_arch(w));
-    if (meta_int(w, key, &n) && n > 0)
+    if (!experts && meta_int(w, key, &n) && n > 0)
         return err_set_param(e, ERR_UNSUPPORTED, key, "%s: '%s' is %lld, a mixture of experts is not built for '%s'",
                              weights_path(w), key, (long long)n, weights_arch(w));
     snprintf(key, sizeof key, "%s.attention.key_length", weights_arch(w));
@@ -52,7 +52,7 @@ static err_code refuse_gguf(const struct weights *w, err *e)
 }
 
 // What the checkpoint may say that this decoder does not do.
-static err_code refuse(const struct weights *w, err *e)
+static err_code refuse(const struct weights *w, bool experts, err *e)
 {
     const char *s;
     size_t n;
@@ -68,7 +68,7 @@ static err_code refuse(const struct weights *w, err *e)
     if (meta_group(w, "rope_parameters.full_attention") || meta_group(w, "rope_parameters.sliding_attention"))
         return err_set(e, ERR_UNSUPPORTED, "%s: rope_parameters of their own for each type of layer are not built",
                        weights_path(w));
-    return weights_container(w) == WEIGHTS_GGUF ? refuse_gguf(w, e) : ERR_OK;
+    return weights_container(w) == WEIGHTS_GGUF ? refuse_gguf(w, experts, e) : ERR_OK;
 }
 
 static const struct tensor *find_weight(const struct weights *w, const char *part)
@@ -212,6 +212,8 @@ static err_code open_layer(const struct decoder_opening *o, struct decoder_layer
         code = l->own ? o->spec->open_mixer(o, o->layer) : open_attention(o, l);
     if (!code)
         code = decoder_norm(o, &l->ffn_norm, n->ffn_norm, d->hidden);
+    if (!code && l->own_mlp)
+        return o->spec->open_mlp(o, o->layer);
     if (!code)
         code = decoder_matrix(o, &l->gate, n->gate, d->ffn, d->hidden, d->mlp_bias);
     if (!code)
@@ -315,7 +317,7 @@ err_code decoder_open(struct model *m, const struct decoder_spec *spec, err *e)
     struct decoder_names names = gguf ? *spec->gguf : *spec->hf;
     struct decoder_opening o = {.m = m, .d = d, .spec = spec, .names = &names, .layer = -1, .e = e};
     m->impl = d;
-    err_code code = refuse(m->weights, e);
+    err_code code = refuse(m->weights, spec->open_mlp != NULL, e);
     if (!code)
         code = hyper_read(m->weights, spec->hyper, spec->nhyper, &d->dims, e);
     if (!code) {
@@ -386,7 +388,7 @@ static size_t take(size_t *at, size_t bytes)
 
 static size_t acts_need(const struct decoder *d, int rows)
 {
-    size_t a = acts_bytes(rows, d->dims.hidden, d->math);
+    size_t a = acts_bytes(2 * rows, d->dims.hidden, d->math);  // fine, for the head
     size_t b = acts_bytes(rows, d->dims.heads * d->dims.head_dim, d->math);
     size_t c = acts_bytes(rows, d->dims.ffn, d->math);
     size_t w = acts_bytes(rows, d->mixer_cols, d->math);
@@ -461,8 +463,8 @@ void decoder_begin(struct step *s, const struct model *m, const struct batch *b,
     lane_barrier(lane);
 }
 
-void decoder_input(struct step *s, struct acts *a, const float *x, int ldx, int cols, int rows, const float *norm,
-                   const int32_t *from)
+static void make_input(struct step *s, struct acts *a, const float *x, int ldx, int cols, int rows, const float *norm,
+                       const int32_t *from, bool fine)
 {
     const struct cpu_ops *ops = s->m->ops;
     int lo = 0, hi = rows;
@@ -476,7 +478,10 @@ void decoder_input(struct step *s, struct acts *a, const float *x, int ldx, int 
         x = s->h;
         ldx = cols;
     }
-    acts_init(a, s->acts, rows, cols, s->d->math);
+    if (fine)
+        acts_init_fine(a, s->acts, rows, cols, s->d->math);
+    else
+        acts_init(a, s->acts, rows, cols, s->d->math);
     a->adapter = s->batch->adapter;
     if (s->few) {
         a->n = rows;
@@ -484,6 +489,12 @@ void decoder_input(struct step *s, struct acts *a, const float *x, int ldx, int 
     } else {
         linear_input(s->lane, ops, a, x, ldx, rows);  // splits as above: a lane reads the rows it normalised itself
     }
+}
+
+void decoder_input(struct step *s, struct acts *a, const float *x, int ldx, int cols, int rows, const float *norm,
+                   const int32_t *from)
+{
+    make_input(s, a, x, ldx, cols, rows, norm, from, false);
 }
 
 // Rows of x that follow each other, all of them wanted.
@@ -585,7 +596,9 @@ void decoder_logits(struct step *s)
         hidden_rows(s);
         return;
     }
-    input(s, &a, s->x, s->d->dims.hidden, b->nout, s->d->norm, b->out_rows);
+    // What the head rounds goes straight into the logits: of int8's error on SmolLM2 it would be a third.
+    int hidden = s->d->dims.hidden;
+    make_input(s, &a, s->x, hidden, hidden, b->nout, s->d->norm, b->out_rows, mat_uses_int8(&s->d->head.w));
     decoder_multiply(s, &s->d->head, b->logits, s->d->dims.vocab, &a, MAT_STORE);
 }
 

@@ -50,11 +50,14 @@ struct decoder_spec {
     float hf_norm_add;          // added to the norm weights of a config.json model (1: stored around zero)
     bool tied;                  // as if tie_word_embeddings were true
     size_t impl_bytes;          // of the struct that begins with struct decoder; 0: no more than that
-    // After dims are complete: reads the family's own keys; may set dims.rotary, layers[i].own and the fields of struct
+    // After dims are complete: reads the family's own keys; may set dims.rotary, layers[i].own and own_mlp, dims.ffn to 0 where no
+    // layer has an MLP of the decoder's, and the fields of struct
     // decoder marked so. NULL: nothing.
     err_code (*prepare)(struct model *m, err *e);
     // Opens the token mixer of a layer that is `own`.
     err_code (*open_mixer)(const struct decoder_opening *o, int layer);
+    // Opens what follows the ffn_norm of a layer that is `own_mlp`. NULL: the family knows no mixture of experts.
+    err_code (*open_mlp)(const struct decoder_opening *o, int layer);
 };
 
 struct decoder_layer {
@@ -63,6 +66,7 @@ struct decoder_layer {
     int window;
     int kv_layer;  // of the layout's group
     bool own;      // its token mixer is the family's: no q, k, v, o
+    bool own_mlp;  // so is its MLP: no gate, up, down
 };
 
 struct decoder {

@@ -21,6 +21,8 @@ struct item {
     struct conv *conv;
     const struct weights *weights;  // that the tensor is of; NULL: it is a copy
     const struct tensor *tensor;
+    const uint8_t *data;  // of the tensor, or of the part of it that the matrix is
+    size_t bytes;
     size_t offset;
     atomic_int left;  // jobs not done
 };
@@ -82,6 +84,13 @@ static int dims(const struct tensor *t, int wanted)
     return n;
 }
 
+static bool fits(const struct tensor *t, const int64_t *shape, int ndim)
+{
+    if (ndim == 2 && shape[0] == 1 && t->ndim == 1)
+        return t->shape[0] == shape[1];  // a matrix of one row, as GGUF may have it
+    return dims(t, ndim) == ndim && !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape);
+}
+
 // The tensor of this name and shape. Vectors are asked for with ndim 1.
 static err_code find(struct loader *ld, const struct weights *w, const char *name, const int64_t *shape, int ndim,
                      const struct tensor **ret_tensor, err *e)
@@ -92,7 +101,7 @@ static err_code find(struct loader *ld, const struct weights *w, const char *nam
     if (t->type >= QUANT_COUNT)
         return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor '%s' is stored as %s, which is not built",
                              weights_path(w), name, t->dtype);
-    if (dims(t, ndim) != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape)) {
+    if (!fits(t, shape, ndim)) {
         char found[128], expected[128];
         shape_text(found, sizeof found, t->shape, t->ndim);
         shape_text(expected, sizeof expected, shape, ndim);
@@ -104,13 +113,16 @@ static err_code find(struct loader *ld, const struct weights *w, const char *nam
     return ERR_OK;
 }
 
-static void add_item(struct loader *ld, struct mat *m, struct conv *c, const struct weights *w, const struct tensor *t)
+static struct item *add_item(struct loader *ld, struct mat *m, struct conv *c, const struct weights *w,
+                             const struct tensor *t)
 {
     if (ld->nitems == ld->cap) {
         ld->cap = ld->cap ? ld->cap * 2 : 64;
         ld->items = mem_resize(ld->items, ld->cap * sizeof *ld->items);
     }
-    ld->items[ld->nitems++] = (struct item){.mat = m, .conv = c, .weights = w, .tensor = t};
+    struct item *it = &ld->items[ld->nitems++];
+    *it = (struct item){.mat = m, .conv = c, .weights = w, .tensor = t, .data = t->data, .bytes = t->bytes};
+    return it;
 }
 
 static err_code matrix(struct loader *ld, const struct weights *w, const char *name, int rows, int cols, struct mat *m,
@@ -126,10 +138,27 @@ static err_code matrix(struct loader *ld, const struct weights *w, const char *n
         return err_wrap(e, "%s: tensor '%s'", weights_path(w), name);
     *m = plan;
     packed_count(ld->packed, m);
-    if (m->layout == MAT_BORROWED)
-        m->data = t->data;
-    else
-        add_item(ld, m, NULL, w, t);
+    add_item(ld, m, NULL, w, t);
+    return ERR_OK;
+}
+
+err_code loader_slice(struct loader *ld, const char *name, const struct loader_slice *s, struct mat *m, err *e)
+{
+    const struct tensor *t;
+    err_code code = find(ld, ld->weights, name, (int64_t[]){s->count, s->out, s->cols}, 3, &t, e);
+    if (code)
+        return code;
+    struct mat plan;
+    code = mat_plan(&plan, t->type, s->rows, s->cols, ld->math, e);
+    if (code)
+        return err_wrap(e, "%s: tensor '%s'", weights_path(ld->weights), name);
+    size_t row = t->bytes / ((size_t)s->count * (size_t)s->out);
+    const uint8_t *data = (const uint8_t *)t->data + ((size_t)s->index * (size_t)s->out + (size_t)s->first) * row;
+    *m = plan;
+    packed_count(ld->packed, m);
+    struct item *it = add_item(ld, m, NULL, ld->weights, t);
+    it->data = data;
+    it->bytes = (size_t)s->rows * row;
     return ERR_OK;
 }
 
@@ -314,8 +343,12 @@ struct packing {
 
 static void release(const struct item *i)
 {
-    if (i->weights)
-        weights_release(i->weights, i->tensor);
+    if (!i->weights)
+        return;
+    struct tensor part = *i->tensor;
+    part.data = i->data;
+    part.bytes = i->bytes;
+    weights_release(i->weights, &part);
 }
 
 static void *pack_worker(void *arg)
@@ -325,9 +358,9 @@ static void *pack_worker(void *arg)
         const struct job *j = &p->jobs[i];
         const struct item *it = j->item;
         if (it->conv)
-            conv_pack(it->conv, (uint8_t *)it->conv->data, it->tensor->data, j->g0, j->g1);
+            conv_pack(it->conv, (uint8_t *)it->conv->data, it->data, j->g0, j->g1);
         else
-            mat_pack(it->mat, (uint8_t *)it->mat->data, it->tensor->data, j->g0, j->g1);
+            mat_pack(it->mat, (uint8_t *)it->mat->data, it->data, j->g0, j->g1);
         if (atomic_fetch_sub(&j->item->left, 1) == 1)
             release(j->item);
     }

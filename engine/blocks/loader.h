@@ -41,8 +41,14 @@ MUST_CHECK err_code loader_pair(struct loader *ld, const char *module, const cha
                                 const struct lora_pair **ret_pair, err *e);
 
 bool loader_has(const struct loader *ld, const char *name);
-// A matrix to multiply by, [rows, cols], or [rows, cols, 1, 1] as 1x1 convolutions are stored.
+// A matrix to multiply by, [rows, cols], or [rows, cols, 1, 1] as 1x1 convolutions are stored; one row may be [cols].
 MUST_CHECK err_code loader_matrix(struct loader *ld, const char *name, int rows, int cols, struct mat *m, err *e);
+// A part of a stack of matrices [count, out, cols]: rows [first, first + rows) of matrix `index`.
+struct loader_slice {
+    int count, out, cols;
+    int index, first, rows;
+};
+MUST_CHECK err_code loader_slice(struct loader *ld, const char *name, const struct loader_slice *s, struct mat *m, err *e);
 // A 3x3 convolution, [cout, cin, 3, 3]. As with a matrix, the address of *c must not change before loader_run.
 MUST_CHECK err_code loader_conv(struct loader *ld, const char *name, int cout, int cin, struct conv *c, err *e);
 // A table read by row (mat_row), never multiplied by: stays in the mapping.

@@ -29,6 +29,8 @@ size_t packed_bytes(const struct packed *p)
 
 void packed_use(struct packed *p, const struct tensor *t)
 {
+    if (p->nused && p->used[p->nused - 1] == t)
+        return;  // the slices of a stack follow each other
     if (p->nused == p->cap) {
         p->cap = p->cap ? p->cap * 2 : 64;
         p->used = mem_resize(p->used, p->cap * sizeof *p->used);

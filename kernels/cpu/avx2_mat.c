@@ -48,16 +48,16 @@ void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float
 }
 
 // To int16, k = 0 2 1 3 of every four: where int8 weights leave no room for sums in int16.
-static void widen(const int8_t *q, size_t at, int nblocks, int stride, int16_t *wide)
+static void widen(const int8_t *q, size_t at, int nblocks, int stride, void *wide)
 {
+    int16_t *to = (int16_t *)wide + 32 * at;
     const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7, 8,
                                            9, 12, 13, 10, 11, 14, 15);
     q += 32 * at;
-    wide += 32 * at;
-    for (int b = 0; b < nblocks; b++, q += 32 * stride, wide += 32 * stride) {
+    for (int b = 0; b < nblocks; b++, q += 32 * stride, to += 32 * stride) {
         for (int i = 0; i < 32; i += 16) {
             __m256i v = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(q + i)));
-            _mm256_storeu_si256((__m256i *)(wide + i), _mm256_shuffle_epi8(v, order));
+            _mm256_storeu_si256((__m256i *)(to + i), _mm256_shuffle_epi8(v, order));
         }
     }
 }
@@ -112,6 +112,7 @@ uint64_t avx2_mat_peak_read(const uint8_t *p, size_t bytes)
 const struct mat_ops avx2_mat_ops = {
     .quantize = avx2_mat_quantize,
     .widen = widen,
+    .wide_bytes = 64,
     .chain_f32 = avx2_float_f32,
     .chain_f16 = avx2_float_f16,
     .chain_bf16 = avx2_float_bf16,

@@ -145,7 +145,7 @@ INLINE void tokens(enum mat_form f, int n, const struct tile *w, const struct ac
         second[k][0] = second[k][1] = _mm256_setzero_si256();
     }
     if (is_signed(f))
-        sums_signed(f, w, a->wide + 32 * at, x, n, s);
+        sums_signed(f, w, (const int16_t *)a->wide + 32 * at, x, n, s);
     else if (sums16(f))
         sums_all(f, w, x, n, s);
     else

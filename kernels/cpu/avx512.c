@@ -5,7 +5,7 @@
 #include "kernels/cpu/x86_forms.h"
 
 // To unsigned bytes q + 128, for the forms whose weights are the signed operand (avx512_tile.h).
-static void widen(const int8_t *q, size_t at, int nblocks, int stride, int16_t *wide)
+static void widen(const int8_t *q, size_t at, int nblocks, int stride, void *wide)
 {
     uint8_t *to = (uint8_t *)wide + 32 * at;
     q += 32 * at;
@@ -30,6 +30,7 @@ static double peak_int8(long rounds)
 static const struct mat_ops mat_ops = {
     .quantize = avx2_mat_quantize,
     .widen = widen,
+    .wide_bytes = 32,
     .chain_f32 = avx2_float_f32,
     .chain_f16 = avx2_float_f16,
     .chain_bf16 = avx2_float_bf16,

@@ -15,8 +15,9 @@ struct mat_ops {
     void (*quantize)(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
                      int32_t *pairs);
     // The instruction set's own second form of q for a step of more than 3 tokens: entries `at`, at + stride ... of q to
-    // those of wide. NULL: not used.
-    void (*widen)(const int8_t *q, size_t at, int nblocks, int stride, int16_t *wide);
+    // those of wide, which has wide_bytes an entry. NULL: not used.
+    void (*widen)(const int8_t *q, size_t at, int nblocks, int stride, void *wide);
+    int wide_bytes;
     // Continues the chains of 8*ng rows and n tokens over k elements: acc[t][row] += w[k][row] * x[t][k]. The rows of
     // one k lie side by side, `width` elements between k; w is f32, f16 or bf16.
     void (*chain_f32)(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
@@ -34,7 +35,16 @@ struct mat_ops {
     uint64_t (*peak_read)(const uint8_t *p, size_t bytes);
 };
 
-// ---- packed activations: tiles of ACT_TILE tokens, each [block][token][32]
+// ---- packed activations
+// The rows the kernels see: fine activations have two a token.
+static inline struct acts acts_rows(const struct acts *a)
+{
+    struct acts rows = *a;
+    rows.n = a->fine ? 2 * a->n : a->n;
+    return rows;
+}
+
+// Tiles of ACT_TILE rows, each [block][token][32]
 // Entry of token t, block b: tile base + b * tile width + t in the tile.
 static inline int acts_tile(const struct acts *a, int tile)  // tokens in it
 {

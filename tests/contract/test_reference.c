@@ -21,6 +21,8 @@ static const char *const models[] = {
     "gguf-qwen2-q4_0", "gguf-qwen3-f32", "gguf-llama-q4_k",
     "keys-llama", "keys-mistral", "keys-qwen2", "keys-rope", "keys-bare",
     "qwen35-f32", "qwen35-vl-bf16", "gguf-qwen35-q8_0",
+    "qwen3moe-f32", "qwen3moe-dense-bf16", "qwen3moe-stack-f16", "qwen2moe-f32", "qwen2moe-stack-bf16",
+    "gguf-qwen3moe-f32", "gguf-qwen3moe-q4_0", "gguf-qwen3moe-q4_k", "gguf-qwen2moe-q8_0",
 };
 
 // Folders of adapters that also have what their base gives with them (tests/reference/make_qwen35.py).

@@ -18,18 +18,31 @@
 
 enum kv_type { KV_F16, KV_F32, KV_Q8 };
 
-enum { KV_PIECE = 32 };  // keys taken together by attention; a KV page holds whole pieces
+enum {
+    KV_PIECE = 64,      // keys taken together by attention; a KV page holds whole pieces
+    KV_SEGMENT = 256,   // keys whose softmax is computed apart from the others: whole pieces
+};
 
 // Attention of one sequence's rows over one KV head (a group of query heads shares it).
 // Row i (position pos0 + i) sees keys max(0, pos - window + 1) .. pos (window 0: all). Keys lie in pages of page_tokens
-// positions; inside a page this head's keys start k_off bytes in, [page_tokens, head_dim], values v_off likewise.
-// Pieces of KV_PIECE keys are walked from position 0 (or the window's first piece) with online softmax, so a row's bits
-// depend on its keys alone.
+// positions; inside a page this head's keys start k_off bytes in, as kv_put_key puts them, its values v_off, in rows.
+//
+// The value of a row and head is a computation on its own query, keys and values alone:
+//   score  the fma chain of (q * scale) and key over d ascending from +0, then the cap
+//   piece  KV_PIECE keys: m = max(old m, scores); w = exp(score - m); sum = fma(sum, exp(old m - m), tree of 16 sums of w,
+//          key mod 16); acc = acc * exp(old m - m), then the fma chain of w and value over keys ascending
+//   segment  pieces of KV_SEGMENT positions from a multiple of it, starting with m = -inf, sum = acc = 0
+//   row    its first segment, then each next one joined: M = max(m, m'), a = exp(m - M), b = exp(m' - M),
+//          sum = fma(sum, a, sum' * b), acc = fma(acc, a, acc' * b); at last out = acc * (1 / sum)
+// So segments may be computed by different lanes and joined later, which changes no bit.
 struct attn_args {
     const float *q;        // [rows, group, head_dim], row stride ldq floats
     float *out;            // the same shape, row stride ldo
     int ldq, ldo;
     int rows, group, head_dim;
+    int heads;             // KV heads, taken page by page so that memory is read in long runs: with one row at most
+    size_t head_step;      // attn_heads_max(group), q and out are [heads, group, head_dim], and the heads' keys and
+                           // values lie head_step bytes apart. 0, 1: one head
     int pos0, window;
     float scale;           // scores are multiplied by it
     float softcap;         // 0: none; else softcap * tanh(score / softcap)
@@ -38,6 +51,10 @@ struct attn_args {
     size_t k_off, v_off;
     enum kv_type kv;
     float *scratch;        // attn_scratch_floats() floats, private to the lane
+    // One row's segments [seg0, seg1) of one head, each of which it sees, go to parts [seg1 - seg0, group, head_dim + 2] (acc, m, sum)
+    // for attn_join instead of out. NULL: the whole row.
+    float *parts;
+    int seg0, seg1;
 };
 
 // Tokens of one sequence through GDN_COLS columns of one head's state S [k, v] of a gated delta rule. Per token:
@@ -105,6 +122,8 @@ struct cpu_ops {
     double (*sum_exp)(const float *x, int n, float max);  // sum of exp(x - max) in f64: 8 sums of k mod 8, a tree
     void (*kv_store)(void *dst, const float *src, int n, enum kv_type kv);  // one key or value row
     void (*attn)(const struct attn_args *a);
+    // out [head_dim] of a head from all n segments it sees, ld floats apart.
+    void (*attn_join)(float *out, const float *parts, int ld, int n, int head_dim);
     void (*mha)(const struct mha_args *a);
     // Audio decoders; kernels/cpu/wave.h has the formulas.
     void (*snake)(float *y, int ldy, const float *x, int ldx, const float *alpha, const float *inv, int rows, int n);
@@ -123,9 +142,13 @@ struct cpu_ops {
 MUST_CHECK err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e);
 
 size_t kv_row_bytes(enum kv_type kv, int head_dim);  // bytes of one key or value of one head
+// Moves a key between kv_store's form and its place among a page's keys (slot: the position in the page).
+void kv_put_key(void *keys, int slot, const void *row, int head_dim, enum kv_type kv);
+void kv_get_key(const void *keys, int slot, void *ret_row, int head_dim, enum kv_type kv);
 bool kv_type_from_name(const char *name, enum kv_type *ret_type);
 const char *kv_type_name(enum kv_type kv);
 int attn_scratch_floats(int group, int head_dim);
+int attn_heads_max(int group);
 size_t attn_mha_floats(int rows, int head_dim);
 
 // What `oxinferd devices` prints.

@@ -2,12 +2,14 @@
 //
 //     attn_store(lane, &a);       // q and k: optional norm, RoPE; k and v into the cache
 //     lane_barrier(lane);
-//     attn_run(lane, &a);         // out [rows, heads * head_dim]
+//     attn_run(lane, &a);         // out [rows, heads * head_dim]; may hold a barrier of its own
 //     lane_barrier(lane);
 //
 // qkv holds one row a token: q [heads, head_dim], k [kv_heads, head_dim], v [kv_heads, head_dim]; q and k are changed
 // in place. Work is split over (sequence, head, piece of rows), weighed by the keys each has to see, so that lanes
-// finish together whatever the mix of long prompts and single tokens. Called by every lane.
+// finish together whatever the mix of long prompts and single tokens. A single token's KV heads are taken page by page, as
+// they lie in memory; one that several lanes share is split by segments of keys, whose sums are joined after a barrier
+// (kernels/cpu.h: this changes no bit). Called by every lane.
 #pragma once
 
 #include "engine/blocks/rope.h"
@@ -35,7 +37,10 @@ struct attn {
     float *out;
     int ldout;
     float *scratch;              // attn_scratch_floats(heads / kv_heads, head_dim) floats of this lane
+    float *parts;                // attn_parts_floats() floats that all lanes share
 };
+
+size_t attn_parts_floats(int lanes, int group, int head_dim);
 
 void attn_store(struct lane *lane, const struct attn *a);
 void attn_run(struct lane *lane, const struct attn *a);

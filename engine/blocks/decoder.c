@@ -374,7 +374,7 @@ void decoder_kv_layout(const struct model *m, struct kv_layout *ret_layout)
 // ---- step memory
 
 struct plan {
-    size_t x, qkv, att, gate, up, mixer, cos, sin, h, acts, lanes;  // offsets; lanes: the first lane's own part
+    size_t x, qkv, att, gate, up, mixer, cos, sin, h, acts, parts, lanes;  // offsets; lanes: the first lane's own part
     size_t lane_h, lane_acts, lane_attn, lane_bytes;         // offsets inside a lane's part, and its size
     size_t total;
 };
@@ -424,6 +424,7 @@ static struct plan make_plan(const struct decoder *d, int rows, int lanes)
     p.sin = take(&p.total, r * turned * f);
     p.h = take(&p.total, r * hidden * f);
     p.acts = take(&p.total, acts_need(d, rows));
+    p.parts = take(&p.total, attn_parts_floats(lanes, n->heads / n->kv_heads, n->head_dim) * f);
     p.lanes = take(&p.total, (size_t)lanes * p.lane_bytes);
     return p;
 }
@@ -453,6 +454,7 @@ void decoder_begin(struct step *s, const struct model *m, const struct batch *b,
     s->h = (float *)(s->few ? own + p.lane_h : base + p.h);
     s->acts = s->few ? own + p.lane_acts : base + p.acts;
     s->attn_scratch = (float *)(own + p.lane_attn);
+    s->attn_parts = (float *)(base + p.parts);
     const struct mat *embed = d->dims.tied ? &d->head.w : &d->embed;
     int lo, hi, half = d->dims.rotary / 2;
     lane_split(lane, b->rows, 1, &lo, &hi);
@@ -534,7 +536,7 @@ void decoder_attention(struct step *s, int layer)
         .scale = 1 / sqrtf((float)d->head_dim),
         .q_norm = l->q_norm, .k_norm = l->k_norm, .eps = d->eps,
         .cos = s->cos, .sin = s->sin, .rotary = d->rotary, .pairs = s->d->rope.pairs,
-        .qkv = s->qkv, .ldqkv = ld, .out = s->att, .ldout = width, .scratch = s->attn_scratch,
+        .qkv = s->qkv, .ldqkv = ld, .out = s->att, .ldout = width, .scratch = s->attn_scratch, .parts = s->attn_parts,
         .gated = s->d->gated ? s->mixer : NULL, .ldgated = 2 * width,
     };
     attn_store(s->lane, &at);

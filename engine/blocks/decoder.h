@@ -142,6 +142,7 @@ struct step {
     float *h;                // [rows, hidden], the lane's own when few
     void *acts;              // the lane's own when few
     float *attn_scratch;     // the lane's own
+    float *attn_parts;       // all lanes'
 };
 
 // Each ends with a barrier.

@@ -1,21 +1,27 @@
 // attn.c - sizes and layout of attention's scratch memory.
 #include "kernels/cpu/attn.h"
 
+int attn_heads_max(int group)
+{
+    return group < ATTN_MANY ? ATTN_MANY / group : 1;
+}
+
 static int states(int group)
 {
-    return attn_rows(group) * group;
+    int rows = attn_rows(group) * group, heads = attn_heads_max(group) * group;
+    return ((rows > heads ? rows : heads) + 15) & ~15;
 }
 
 // 16 floats more, so that every array can start on a cache line.
 int attn_scratch_floats(int group, int head_dim)
 {
-    int pad = attn_pad(head_dim), n = (states(group) + 15) & ~15;
-    return 2 * KV_PIECE * pad + 2 * n * pad + n * KV_PIECE + 3 * n + 16;
+    int pad = attn_pad(head_dim), n = states(group);
+    return 2 * KV_PIECE * pad + 2 * n * pad + n * KV_PIECE + 5 * n + 16;
 }
 
 struct attn_scratch attn_lay_out(float *scratch, int group, int head_dim)
 {
-    int pad = attn_pad(head_dim), n = (states(group) + 15) & ~15;
+    int pad = attn_pad(head_dim), n = states(group);
     struct attn_scratch s;
     float *at = (float *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63);
     s.k = at;
@@ -26,6 +32,8 @@ struct attn_scratch attn_lay_out(float *scratch, int group, int head_dim)
     s.max = s.p + n * KV_PIECE;
     s.sum = s.max + n;
     s.scale = s.sum + n;
+    s.all_max = s.scale + n;
+    s.all_sum = s.all_max + n;
     return s;
 }
 

@@ -3,11 +3,14 @@
 
 #include "kernels/cpu.h"
 
-enum { ATTN_STATES = 32 };  // (row, head) pairs taken through the keys together, unless one row has more heads
+enum {
+    ATTN_STATES = 36,  // (row, head) pairs taken through the keys together, unless one row has more heads
+    ATTN_MANY = 64,    // of one row with several KV heads
+};
 
-static inline int attn_pad(int head_dim)  // heads are padded with zeros to whole vectors
+static inline int attn_pad(int head_dim)  // heads are padded to whole vectors
 {
-    return (head_dim + 7) & ~7;
+    return (head_dim + 15) & ~15;
 }
 
 static inline int attn_rows(int group)  // rows taken together
@@ -16,13 +19,32 @@ static inline int attn_rows(int group)  // rows taken together
 }
 
 struct attn_scratch {
-    float *k, *v;    // one piece, [KV_PIECE][pad]
-    float *q, *acc;  // [states][pad]
-    float *p;        // scores, then weights, [states][KV_PIECE]
-    float *max, *sum, *scale;  // [states]: running maximum, running sum, what the accumulator is multiplied by
+    float *k;    // a piece of keys, [head_dim][KV_PIECE], or scales of q8 ones, [blocks][KV_PIECE]
+    float *v;    // a piece of values, [KV_PIECE][pad], or scales of q8 ones, [KV_PIECE][blocks]
+    float *q;    // queries times scale, [states][pad]
+    float *acc;  // of the segment, [states][pad]
+    float *p;    // scores, then weights, [states][KV_PIECE]
+    float *max, *sum, *scale;  // [states]: of the segment; scale: what the accumulator is multiplied by
+    float *all_max, *all_sum;  // [states]: of the segments before
 };
 
 struct attn_scratch attn_lay_out(float *scratch, int group, int head_dim);
+
+static inline int attn_first_key(const struct attn_args *a, int pos)
+{
+    return a->window && pos - a->window + 1 > 0 ? pos - a->window + 1 : 0;
+}
+
+static inline const uint8_t *attn_page(const struct attn_args *a, int pos)
+{
+    return (const uint8_t *)a->pages[pos / a->page_tokens];
+}
+
+// The keys or values (off: k_off, v_off) of the piece at `piece`; kv.c has their layout.
+static inline const uint8_t *attn_piece(const struct attn_args *a, size_t off, int piece)
+{
+    return attn_page(a, piece) + off + (size_t)(piece % a->page_tokens) * kv_row_bytes(a->kv, a->head_dim);
+}
 
 // ---- mha
 enum { MHA_BLOCK = 48 };  // query rows whose scores are held at a time

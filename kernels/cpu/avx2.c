@@ -259,4 +259,7 @@ void avx2_kv_store(void *dst, const float *src, int n, enum kv_type kv)
         store_q8(dst, src, n);
 }
 
-const struct cpu_ops avx2_ops = {.isa = "avx2", .peak_sums = avx2_peak_sums, .mat = &avx2_mat_ops, AVX2_FLOAT_OPS};
+const struct cpu_ops avx2_ops = {
+    .isa = "avx2", .peak_sums = avx2_peak_sums, .mat = &avx2_mat_ops, .attn = avx2_attn, .attn_join = avx2_attn_join,
+    AVX2_FLOAT_OPS,
+};

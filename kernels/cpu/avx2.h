@@ -18,6 +18,9 @@ double avx2_sum_exp(const float *x, int n, float max);
 void avx2_kv_store(void *dst, const float *src, int n, enum kv_type kv);
 
 void avx2_attn(const struct attn_args *a);
+void avx2_attn_join(float *out, const float *parts, int ld, int n, int head_dim);
+void avx512_attn(const struct attn_args *a);
+void avx512_attn_join(float *out, const float *parts, int ld, int n, int head_dim);
 void avx2_mha(const struct mha_args *a);
 
 void avx2_gdn_sigmoid_mul(float *y, const float *gate, int n);
@@ -32,6 +35,9 @@ void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float
 void avx2_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void avx512_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void avx512_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void avx512_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 double avx2_peak_sums(long rounds, enum int8_sums sums);
 #define FORM(F)                                                                                                        \
     void avx2_mat_##F(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,                    \
@@ -49,7 +55,7 @@ extern const struct conv_ops avx2_conv_ops;
 
 extern const struct cpu_ops avx2_ops, avx512_ops;
 
-// Every op but the matrices; AVX-512 machines run these too.
+// Every op but the matrices and attention; AVX-512 machines run these too.
 #define AVX2_FLOAT_OPS \
     .rmsnorm = avx2_rmsnorm, \
     .layernorm = avx2_layernorm, \
@@ -65,7 +71,6 @@ extern const struct cpu_ops avx2_ops, avx512_ops;
     .argmax = avx2_argmax, \
     .sum_exp = avx2_sum_exp, \
     .kv_store = avx2_kv_store, \
-    .attn = avx2_attn, \
     .mha = avx2_mha, \
     .snake = avx2_wave_snake, \
     .depthwise = avx2_wave_depthwise, \

@@ -31,9 +31,9 @@ static const struct mat_ops mat_ops = {
     .quantize = avx2_mat_quantize,
     .widen = widen,
     .wide_bytes = 32,
-    .chain_f32 = avx2_float_f32,
-    .chain_f16 = avx2_float_f16,
-    .chain_bf16 = avx2_float_bf16,
+    .chain_f32 = avx512_float_f32,
+    .chain_f16 = avx512_float_f16,
+    .chain_bf16 = avx512_float_bf16,
     .panel =
         {
 #define FORM(F) [MAT_FORM_##F] = avx2_mat_panel_##F,
@@ -51,4 +51,6 @@ static const struct mat_ops mat_ops = {
         },
 };
 
-const struct cpu_ops avx512_ops = {.isa = "avx512", .mat = &mat_ops, AVX2_FLOAT_OPS};
+const struct cpu_ops avx512_ops = {
+    .isa = "avx512", .mat = &mat_ops, .attn = avx512_attn, .attn_join = avx512_attn_join, AVX2_FLOAT_OPS,
+};

@@ -18,12 +18,13 @@ static float tree8(const float *p)
 }
 
 // x = n ln2 + r (Cody and Waite's two-part ln2), e^r by its Taylor polynomial of degree 7. The power of two is applied as
-// 2^(n-1) * 2, so that the largest results do not pass through an infinite factor. A NaN gives a NaN.
+// 2^(n-1) * 2, so that the largest results do not pass through an infinite factor; nothing passes through a denormal
+// number, so code for negative x may apply 2^n at once. A NaN gives a NaN.
 float ref_exp(float x)
 {
     if (x != x)
         return x;
-    if (x < -86.98f)
+    if (x < -86.6f)
         return 0;
     if (x > 88.722839f)
         return INFINITY;
@@ -260,77 +261,124 @@ static void kv_load(float *dst, const void *src, int n, enum kv_type kv)
 
 // ---- attention
 
-static const uint8_t *key_row(const struct attn_args *a, int pos, size_t off)
-{
-    size_t at = (size_t)(pos % a->page_tokens) * kv_row_bytes(a->kv, a->head_dim);
-    return (const uint8_t *)a->pages[pos / a->page_tokens] + off + at;
-}
-
 // softcap * tanh(s / softcap), by tanh(x) = 1 - 2 / (e^2x + 1).
 static float capped(float s, float cap)
 {
     return cap == 0 ? s : cap * (1 - 2 / (ref_exp(2 * (s / cap)) + 1));
 }
 
-// Scores of the keys lo..hi (exclusive) of the piece at `piece`; the others are minus infinity. The dot product is 8 sums
-// over d mod 8 and a tree; a head_dim that is no multiple of 8 is as if padded with zeros.
+// Scores of the keys lo..hi (exclusive) of the piece at `piece`; the others are minus infinity. `row` holds a key as
+// numbers and one as it is stored.
 static void scores(const struct attn_args *a, const float *q, int piece, int lo, int hi, float *s, float *row)
 {
-    int pad = attn_pad(a->head_dim);
     for (int j = 0; j < KV_PIECE; j++) {
         s[j] = -INFINITY;
         if (piece + j < lo || piece + j >= hi)
             continue;
-        memset(row, 0, sizeof(float) * (size_t)pad);
-        kv_load(row, key_row(a, piece + j, a->k_off), a->head_dim, a->kv);
-        float p[8] = {0};
-        for (int d = 0; d < pad; d++)
-            p[d % 8] = fmaf(q[d], row[d], p[d % 8]);
-        s[j] = capped(tree8(p) * a->scale, a->softcap);
+        float *stored = row + a->head_dim, sum = 0;
+        kv_get_key(attn_piece(a, a->k_off, piece), j, stored, a->head_dim, a->kv);
+        kv_load(row, stored, a->head_dim, a->kv);
+        for (int d = 0; d < a->head_dim; d++)
+            sum = fmaf(q[d], row[d], sum);
+        s[j] = capped(sum, a->softcap);
     }
 }
 
-// One row and head: online softmax over pieces.
-static void attend(const struct attn_args *a, const float *q, float *out, int pos, const struct attn_scratch *s)
+// One row and head over the keys lo..hi of one segment, into the first state of s.
+static void attend(const struct attn_args *a, const float *q, int lo, int hi, const struct attn_scratch *s)
 {
-    int lo = a->window && pos - a->window + 1 > 0 ? pos - a->window + 1 : 0, pad = attn_pad(a->head_dim);
     float top = -INFINITY, sum = 0, p[KV_PIECE];
-    memset(s->acc, 0, sizeof(float) * (size_t)pad);
-    memset(s->q, 0, sizeof(float) * (size_t)pad);
-    memcpy(s->q, q, sizeof(float) * (size_t)a->head_dim);
-    for (int piece = lo / KV_PIECE * KV_PIECE; piece <= pos; piece += KV_PIECE) {
-        scores(a, s->q, piece, lo, pos + 1, p, s->k);
-        float m = max(p, KV_PIECE), lanes[8] = {0};
+    for (int d = 0; d < a->head_dim; d++) {
+        s->acc[d] = 0;
+        s->q[d] = q[d] * a->scale;
+    }
+    for (int piece = lo / KV_PIECE * KV_PIECE; piece < hi; piece += KV_PIECE) {
+        scores(a, s->q, piece, lo, hi, p, s->k);
+        float m = max(p, KV_PIECE), lanes[16] = {0}, half[8];
         m = top > m ? top : m;
         float scale = ref_exp(top - m);
         top = m;
         for (int j = 0; j < KV_PIECE; j++) {
             p[j] = ref_exp(p[j] - m);
-            lanes[j % 8] += p[j];
+            lanes[j % 16] += p[j];
         }
-        sum = fmaf(sum, scale, tree8(lanes));
+        for (int j = 0; j < 8; j++)
+            half[j] = lanes[j] + lanes[j + 8];
+        sum = fmaf(sum, scale, tree8(half));
         for (int d = 0; d < a->head_dim; d++)
             s->acc[d] *= scale;
         for (int j = 0; j < KV_PIECE; j++) {
-            if (piece + j < lo || piece + j > pos)
+            if (piece + j < lo || piece + j >= hi)
                 continue;
-            kv_load(s->v, key_row(a, piece + j, a->v_off), a->head_dim, a->kv);
+            const uint8_t *value = attn_piece(a, a->v_off, piece) + (size_t)j * kv_row_bytes(a->kv, a->head_dim);
+            kv_load(s->v, value, a->head_dim, a->kv);
             for (int d = 0; d < a->head_dim; d++)
                 s->acc[d] = fmaf(p[j], s->v[d], s->acc[d]);
         }
     }
+    s->max[0] = top;
+    s->sum[0] = sum;
+}
+
+// Takes one more segment into a row's (out, *top, *sum).
+static void join(float *out, float *top, float *sum, const float *acc, float segment_max, float segment_sum, int head_dim)
+{
+    float m = *top > segment_max ? *top : segment_max, x = ref_exp(*top - m), y = ref_exp(segment_max - m);
+    for (int d = 0; d < head_dim; d++)
+        out[d] = fmaf(out[d], x, acc[d] * y);
+    *sum = fmaf(*sum, x, segment_sum * y);
+    *top = m;
+}
+
+static void attn_join(float *out, const float *parts, int ld, int n, int head_dim)
+{
+    float top = parts[head_dim], sum = parts[head_dim + 1];
+    memcpy(out, parts, sizeof(float) * (size_t)head_dim);
+    for (int i = 1; i < n; i++) {
+        const float *p = parts + (size_t)i * (size_t)ld;
+        join(out, &top, &sum, p, p[head_dim], p[head_dim + 1], head_dim);
+    }
     float inverse = 1 / sum;
-    for (int d = 0; d < a->head_dim; d++)
-        out[d] = s->acc[d] * inverse;
+    for (int d = 0; d < head_dim; d++)
+        out[d] *= inverse;
+}
+
+static void attn_state(const struct attn_args *a, const float *q, float *out, int pos, int h, const struct attn_scratch *s)
+{
+    int lo = attn_first_key(a, pos), first = lo / KV_SEGMENT, end = pos / KV_SEGMENT + 1, ld = a->head_dim + 2;
+    for (int seg = a->parts ? a->seg0 : first; seg < (a->parts ? a->seg1 : end); seg++) {
+        int from = seg * KV_SEGMENT, to = from + KV_SEGMENT;
+        attend(a, q, from < lo ? lo : from, to < pos + 1 ? to : pos + 1, s);
+        if (a->parts) {
+            float *part = a->parts + (size_t)((seg - a->seg0) * a->group + h) * (size_t)ld;
+            memcpy(part, s->acc, sizeof(float) * (size_t)a->head_dim);
+            part[a->head_dim] = s->max[0];
+            part[a->head_dim + 1] = s->sum[0];
+        } else if (seg == first) {
+            memcpy(out, s->acc, sizeof(float) * (size_t)a->head_dim);
+            s->all_max[0] = s->max[0];
+            s->all_sum[0] = s->sum[0];
+        } else {
+            join(out, s->all_max, s->all_sum, s->acc, s->max[0], s->sum[0], a->head_dim);
+        }
+    }
+    float inverse = 1 / s->all_sum[0];
+    for (int d = 0; d < a->head_dim && !a->parts; d++)
+        out[d] *= inverse;
 }
 
 static void attn(const struct attn_args *a)
 {
     struct attn_scratch s = attn_lay_out(a->scratch, a->group, a->head_dim);
-    for (int i = 0; i < a->rows; i++) {
-        for (int h = 0; h < a->group; h++) {
-            size_t at = (size_t)h * (size_t)a->head_dim;
-            attend(a, a->q + (size_t)i * (size_t)a->ldq + at, a->out + (size_t)i * (size_t)a->ldo + at, a->pos0 + i, &s);
+    struct attn_args one = *a;
+    for (int kv = 0; kv < (a->heads > 1 ? a->heads : 1); kv++) {
+        one.k_off = a->k_off + (size_t)kv * a->head_step;
+        one.v_off = a->v_off + (size_t)kv * a->head_step;
+        for (int i = 0; i < a->rows * a->group; i++) {
+            int row = i / a->group, h = i % a->group;
+            size_t at = (size_t)(kv * a->group + h) * (size_t)a->head_dim;
+            attn_state(&one, a->q + (size_t)row * (size_t)a->ldq + at, a->out + (size_t)row * (size_t)a->ldo + at,
+                       a->pos0 + row, h, &s);
         }
     }
 }
@@ -603,6 +651,7 @@ const struct cpu_ops ref_ops = {
     .sum_exp = sum_exp,
     .kv_store = kv_store,
     .attn = attn,
+    .attn_join = attn_join,
     .mha = mha,
     .snake = wave_snake,
     .depthwise = wave_depthwise,

@@ -7,7 +7,7 @@
 
 static inline __attribute__((always_inline)) __m256 exp8(__m256 x)
 {
-    const __m256 low = _mm256_set1_ps(-86.98f), high = _mm256_set1_ps(88.722839f);
+    const __m256 low = _mm256_set1_ps(-86.6f), high = _mm256_set1_ps(88.722839f);
     __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693145751953125f), x);
     r = _mm256_fmadd_ps(n, _mm256_set1_ps(-1.42860682e-6f), r);
@@ -24,6 +24,24 @@ static inline __attribute__((always_inline)) __m256 exp8(__m256 x)
     p = _mm256_andnot_ps(_mm256_cmp_ps(x, low, _CMP_LT_OQ), p);
     p = _mm256_blendv_ps(p, _mm256_set1_ps(__builtin_inff()), _mm256_cmp_ps(x, high, _CMP_GT_OQ));
     return _mm256_blendv_ps(p, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+// The same for numbers that are not above 0: 2^n is applied at once, and no result is infinite.
+static inline __attribute__((always_inline)) __m256 exp8_below(__m256 x)
+{
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693145751953125f), x);
+    r = _mm256_fmadd_ps(n, _mm256_set1_ps(-1.42860682e-6f), r);
+    __m256 p = _mm256_set1_ps(1.0f / 5040);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 720));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 120));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 24));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 6));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1));
+    __m256i bits = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(-86.6f), _CMP_LT_OQ), _mm256_mul_ps(p, _mm256_castsi256_ps(bits)));
 }
 
 // ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))

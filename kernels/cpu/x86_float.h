@@ -1,0 +1,175 @@
+// x86_float.h - float weights for AVX2 and AVX-512, included once by the file of each: a lane is a row, one FMA chain per
+// output, k ascending. Any lane, no state.
+//
+// Tiles of rows x tokens; weights are converted in registers at every k. While weights come from memory (few tokens) a
+// tile has all 32 rows of a block, so that they are one stream: AVX-512 takes 32 rows x 8 tokens; AVX2's registers hold
+// 32 x 3, so up to 8 tokens take a piece of k several times, from the first cache but for the first time. With more tokens
+// AVX2 takes 16 rows x 6 tokens, which loads least. The last tile of several asks for what follows the piece of k.
+#pragma once
+
+#if defined(__AVX2__)  // nothing where the file is not compiled for it
+
+#include "kernels/cpu/x86_vec.h"
+#include "kernels/mat.h"
+
+enum {
+    MOST_TOKENS = VEC == 16 ? 8 : 6,   // of a tile; their x may lie a power of two apart, in one set of a cache of 8 ways
+    FULL_TOKENS = 3,                   // AVX2: of a tile of all rows
+    PASS_TOKENS = 8,                   // AVX2: up to so many take tiles of all rows, of 16-bit weights half as many
+    PASS_BYTES = 16384,
+    ALL = 32 / VEC,                    // vectors of a block's rows
+};
+
+VEC_INLINE vec widen(enum quant_type t, const uint8_t *p)
+{
+    return t == QUANT_F32 ? vec_load((const float *)(const void *)p) : t == QUANT_F16 ? vec_f16(p) : vec_bf16(p);
+}
+
+struct chain {
+    float *acc;
+    int ldacc;
+    const uint8_t *w;
+    size_t step;   // bytes between k
+    const float *x;
+    int ldx, k;
+    size_t ahead;  // this far behind w lies what is asked for meanwhile; 0: nothing
+};
+
+// nv vectors of rows x nt tokens.
+VEC_INLINE void tile(enum quant_type t, int nv, int nt, const struct chain *c)
+{
+    const size_t bytes = (size_t)VEC * (t == QUANT_F32 ? 4 : 2), ldx = (size_t)c->ldx, step = c->step;
+    const uint8_t *w = c->w;
+    vec s[MOST_TOKENS][ALL];
+    for (int j = 0; j < nt; j++) {
+        for (int v = 0; v < nv; v++)
+            s[j][v] = vec_load(c->acc + j * c->ldacc + VEC * v);
+    }
+    for (size_t i = 0, n = (size_t)c->k; i < n; i++, w += step) {
+        vec r[ALL];
+        for (size_t b = 0; c->ahead && b < (size_t)nv * bytes; b += 64)
+            _mm_prefetch((const char *)w + c->ahead + b, _MM_HINT_T1);
+        for (int v = 0; v < nv; v++)
+            r[v] = widen(t, w + (size_t)v * bytes);
+        for (int j = 0; j < nt; j++) {
+            vec b = vec_all(c->x[(size_t)j * ldx + i]);
+            for (int v = 0; v < nv; v++)
+                s[j][v] = vec_fma(r[v], b, s[j][v]);
+        }
+    }
+    for (int j = 0; j < nt; j++) {
+        for (int v = 0; v < nv; v++)
+            vec_store(c->acc + j * c->ldacc + VEC * v, s[j][v]);
+    }
+}
+
+#define CASE(n)                                                                                                        \
+    case n:                                                                                                            \
+        tile(t, nv, n, c);                                                                                             \
+        break
+VEC_INLINE void tokens_upto3(enum quant_type t, int nv, int n, const struct chain *c)
+{
+    switch (n) {
+        CASE(1);
+        CASE(2);
+        CASE(3);
+    }
+}
+
+VEC_INLINE void tokens_any(enum quant_type t, int nv, int n, const struct chain *c)
+{
+    switch (n) {
+        CASE(1);
+        CASE(2);
+        CASE(3);
+        CASE(4);
+        CASE(5);
+        CASE(6);
+#if defined(__AVX512F__)
+        CASE(7);
+        CASE(8);
+#endif
+    }
+}
+#undef CASE
+
+static int even_tile(int left, int most)  // tiles as even as possible
+{
+    int tiles = (left + most - 1) / most;
+    return (left + tiles - 1) / tiles;
+}
+
+// All tokens over nv vectors of rows.
+VEC_INLINE void all_tokens(enum quant_type t, int nv, const struct chain *all, int n)
+{
+    struct chain c = *all;
+    for (int j = 0, part; j < n; j += part) {
+        // 16-bit weights: two tiles of 4, of which one asks ahead, are faster than one of 8.
+        part = even_tile(n - j, t != QUANT_F32 && n <= 8 && MOST_TOKENS > 6 ? 6 : MOST_TOKENS);
+        c.ahead = n > part && j + part == n ? (size_t)c.k * c.step : 0;
+        c.acc = all->acc + j * c.ldacc;
+        c.x = all->x + (size_t)j * (size_t)c.ldx;
+        tokens_any(t, nv, part, &c);
+    }
+}
+
+// All rows, nv vectors, of a few tokens: piece by piece of k.
+VEC_INLINE void all_rows(enum quant_type t, int nv, const struct chain *all, int n)
+{
+    struct chain c = *all;
+    int piece = n <= FULL_TOKENS ? all->k : (int)(PASS_BYTES / all->step);
+    for (int k = 0; k < all->k; k += piece) {
+        c.k = all->k - k < piece ? all->k - k : piece;
+        c.w = all->w + (size_t)k * c.step;
+        for (int j = 0, part; j < n; j += part) {
+            part = even_tile(n - j, FULL_TOKENS);
+            c.acc = all->acc + j * c.ldacc;
+            c.x = all->x + (size_t)j * (size_t)c.ldx + k;
+            c.ahead = n > part && j + part == n ? (size_t)piece * c.step : 0;
+            tokens_upto3(t, nv, part, &c);
+        }
+    }
+}
+
+#if defined(__AVX512F__)
+
+// The 8 rows left of an odd number of groups are AVX2's.
+typedef void chain_fn(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+
+VEC_INLINE void product(enum quant_type t, chain_fn *eight, const struct chain *c, int width, int ng, int n)
+{
+    if (ng >= 4)
+        all_tokens(t, 2, c, n);
+    else if (ng >= 2)
+        all_tokens(t, 1, c, n);
+    if (ng % 2) {
+        size_t done = (size_t)(ng - 1) * 8;
+        eight(c->acc + done, c->ldacc, c->w + done * (t == QUANT_F32 ? 4 : 2), width, 1, c->x, c->ldx, n, c->k);
+    }
+}
+
+#else
+
+VEC_INLINE void product(enum quant_type t, const struct chain *all, int ng, int n)
+{
+    struct chain c = *all;
+    if (n <= (t == QUANT_F32 ? PASS_TOKENS : PASS_TOKENS / 2)) {
+        if (ng == 4)
+            all_rows(t, 4, &c, n);
+        else if (ng == 3)
+            all_rows(t, 3, &c, n);
+        else if (ng == 2)
+            all_rows(t, 2, &c, n);
+        else
+            all_rows(t, 1, &c, n);
+        return;
+    }
+    for (; ng >= 2; ng -= 2, c.acc += 16, c.w += 16 * (t == QUANT_F32 ? 4 : 2))
+        all_tokens(t, 2, &c, n);
+    if (ng == 1)
+        all_tokens(t, 1, &c, n);
+}
+
+#endif
+
+#endif

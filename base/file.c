@@ -34,11 +34,12 @@ err_code file_map_open(const char *path, struct file_map *ret_map, err *e)
     if (rc)
         return rc;
     void *p = size ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : NULL;
-    int no = errno;
-    close(fd);
-    if (p == MAP_FAILED)
-        return err_set(e, ERR_IO, "cannot map '%s' (%zu bytes): %s", path, size, strerror(no));
-    *ret_map = (struct file_map){p, size};
+    if (p == MAP_FAILED) {
+        rc = err_set(e, ERR_IO, "cannot map '%s' (%zu bytes): %s", path, size, strerror(errno));
+        close(fd);
+        return rc;
+    }
+    *ret_map = (struct file_map){p, size, fd};
     return ERR_OK;
 }
 
@@ -46,6 +47,8 @@ void file_map_close(struct file_map *m)
 {
     if (m->data)
         munmap((void *)m->data, m->size);
+    if (m->fd > 0)
+        close(m->fd);
     *m = (struct file_map){0};
 }
 

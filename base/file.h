@@ -10,6 +10,7 @@
 struct file_map {
     const uint8_t *data;  // NULL for an empty file
     size_t size;
+    int fd;               // of the same file, for who would rather read it
 };
 
 // Maps a regular file read-only. Errors: ERR_NOT_FOUND, ERR_IO, ERR_INVALID (a folder, a device).

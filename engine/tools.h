@@ -55,8 +55,9 @@ MUST_CHECK err_code tools_speech_speak(const struct tools_model *m, const struct
 // oxinferd show: family, sizes, tasks, tensors not used, template, memory needed.
 MUST_CHECK err_code tools_show(const struct tools_model *m, FILE *out, err *e);
 
-// oxinferd devices: CPU features, cores used and why, caches, measured ceilings, GPUs and what each will be used for.
-MUST_CHECK err_code tools_devices(FILE *out, err *e);
+// oxinferd devices: CPU features, cores used and why, caches, memory, ceilings measured on one thread and on all, GPUs and
+// what each will be used for. threads: as the setting; 0: as many as are used by default.
+MUST_CHECK err_code tools_devices(int threads, FILE *out, err *e);
 
 // oxinferd mel: log-mel features of 16 kHz samples, f32 little-endian [mels, frames], at least one window.
 MUST_CHECK err_code tools_audio_mel(const struct tools_model *m, const float *samples, size_t n, FILE *out, err *e);

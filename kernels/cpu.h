@@ -156,6 +156,7 @@ struct cpu_info {
     char model[64];
     char features[128];          // the ones a kernel could use: "avx2 fma f16c avx512f ... vnni"
     const char *isa;             // what "auto" takes
+    char missing[128];           // why no better one: "avx512 needs avx512vnni"; "" when there is none in this build
     int cores, usable;           // online; in the cpuset
     double quota;                // cgroup CPU quota in cores, 0: none
     size_t l1d, l2, l3, memory;  // bytes; memory is the smaller of RAM and the cgroup's limit

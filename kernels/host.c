@@ -49,10 +49,11 @@ static bool read_line(const char *path, char *line, int size)
 }
 
 // The process's path in the v2 hierarchy (controller NULL) or in a v1 controller's; "" when it has none.
-static bool cgroup_path(const char *controller, char *path, int size)
+static bool cgroup_path(const char *root, const char *controller, char *path, int size)
 {
-    FILE *f = fopen("/proc/self/cgroup", "re");
     char line[PATH_MAX];
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(line, "re");
     bool found = false;
     while (f && !found && fgets(line, sizeof line, f)) {
         char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL;
@@ -78,14 +79,14 @@ static bool cgroup_path(const char *controller, char *path, int size)
 
 // Calls get for the cgroup's folder and each of its ancestors, down to the mount point itself, and returns the smallest
 // positive answer, 0 when there is none. Inside a container the path may not exist: only the mount point answers then.
-static double tightest(const char *mount, const char *controller, double (*get)(const char *folder))
+static double tightest(const char *root, const char *mount, const char *controller, double (*get)(const char *folder))
 {
-    char path[PATH_MAX] = "", folder[2 * PATH_MAX];
+    char path[PATH_MAX] = "", folder[3 * PATH_MAX];
     double best = 0;
-    if (!cgroup_path(controller, path, sizeof path))
+    if (!cgroup_path(root, controller, path, sizeof path))
         return 0;
     for (;;) {
-        snprintf(folder, sizeof folder, "%s%s", mount, path);
+        snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s%s", root, mount, path);
         double v = get(folder);
         if (v > 0 && (best == 0 || v < best))
             best = v;
@@ -98,7 +99,7 @@ static double tightest(const char *mount, const char *controller, double (*get)(
 
 static bool read_number(const char *folder, const char *name, double *ret_value)
 {
-    char path[2 * PATH_MAX + 64], line[128], *end;
+    char path[3 * PATH_MAX + 64], line[128], *end;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (!read_line(path, line, sizeof line))
         return false;
@@ -111,7 +112,7 @@ static bool read_number(const char *folder, const char *name, double *ret_value)
 
 static double quota_v2(const char *folder)
 {
-    char path[2 * PATH_MAX + 64], line[128];
+    char path[3 * PATH_MAX + 64], line[128];
     double quota, period;
     snprintf(path, sizeof path, "%s/cpu.max", folder);
     if (!read_line(path, line, sizeof line) || sscanf(line, "%lf %lf", &quota, &period) != 2 || period <= 0)
@@ -127,13 +128,30 @@ static double quota_v1(const char *folder)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
+// The smaller of two limits, of which 0 is none.
+static double smaller(double a, double b)
+{
+    return a == 0 || (b > 0 && b < a) ? b : a;
+}
+
+double host_quota_at(const char *root)
+{
+    double v2 = smaller(tightest(root, "", NULL, quota_v2), tightest(root, "/unified", NULL, quota_v2));
+    double v1 = smaller(tightest(root, "/cpu", "cpu", quota_v1), tightest(root, "/cpu,cpuacct", "cpu", quota_v1));
+    return smaller(v1, v2);
+}
+
 double host_quota(void)
 {
-    double v2 = tightest("/sys/fs/cgroup", NULL, quota_v2);
-    double v1 = tightest("/sys/fs/cgroup/cpu", "cpu", quota_v1);
-    if (v1 == 0)
-        v1 = tightest("/sys/fs/cgroup/cpu,cpuacct", "cpu", quota_v1);
-    return v2 == 0 ? v1 : v1 == 0 ? v2 : v1 < v2 ? v1 : v2;
+    return host_quota_at("");
+}
+
+int host_cores_for(int cores, double quota)
+{
+    if (quota <= 0 || quota >= cores)
+        return cores;
+    int n = (int)quota;
+    return n < quota ? n + 1 : n;
 }
 
 static double memory_v2(const char *folder)
@@ -148,14 +166,20 @@ static double memory_v1(const char *folder)
     return read_number(folder, "memory.limit_in_bytes", &v) ? v : 0;
 }
 
+size_t host_memory_at(const char *root)
+{
+    double v2 = tightest(root, "", NULL, memory_v2), v1 = tightest(root, "/memory", "memory", memory_v1);
+    double limit = smaller(v1, v2);
+    return limit < 0x1p60 ? (size_t)limit : 0;  // v1 writes "none" as about 2^63
+}
+
+size_t host_ram(void)
+{
+    return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 size_t host_memory(void)
 {
-    double best = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double v2 = tightest("/sys/fs/cgroup", NULL, memory_v2);
-    double v1 = tightest("/sys/fs/cgroup/memory", "memory", memory_v1);
-    if (v2 > 0 && v2 < best)
-        best = v2;
-    if (v1 > 0 && v1 < best)
-        best = v1;
-    return (size_t)best;
+    size_t ram = host_ram(), limit = host_memory_at("");
+    return limit && limit < ram ? limit : ram;
 }

@@ -17,11 +17,16 @@ struct lane_word {
 struct lane_gate {
     struct lane_word phase;
     _Alignas(64) _Atomic int arrived;
-    int count;
+    int count;  // lanes of the present run
 };
 
 void lane_wait(struct lane_word *w, uint32_t old);  // returns when the value is no longer `old`
 void lane_change(struct lane_word *w, uint32_t value);
 void lane_pass(struct lane_gate *g);
+int64_t lane_parked_ns(void);  // that the calling thread has slept in lane_wait so far
+void lane_relax(void);         // one turn of a spinning loop
 
 struct lane_gate *team_gate(struct team *t);
+
+struct cores;
+struct cores *team_cores(struct team *t);  // for tests: which cores take part in the next run

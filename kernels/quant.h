@@ -46,6 +46,17 @@ bool quant_from_name(const char *name, enum quant_type *ret_type);
 // Bytes of rows * cols elements; false when cols is not a multiple of the block or the size overflows.
 bool quant_bytes(enum quant_type type, size_t rows, size_t cols, size_t *ret_bytes);
 
+// What is wrong with stored numbers: `at` is the first element of the block (the element itself in float types).
+struct quant_flaw {
+    size_t at;
+    const char *what;   // "number", "scale"
+    const char *value;  // "NaN", "Inf", "-Inf"
+};
+
+// Whether n numbers (a multiple of block) are all finite: of the float types each number, of the others each block's
+// scales and minimums. False writes *ret_flaw, the first.
+bool quant_check(enum quant_type type, const void *src, size_t n, struct quant_flaw *ret_flaw);
+
 // Half precisions, exact (round to nearest even on the way down).
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);

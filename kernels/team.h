@@ -9,10 +9,15 @@
 //     }
 //     team_run(team, work, arg);                     // the caller is lane 0; returns when all lanes have
 //
-// Every lane passes the same barriers in the same order. No allocation, no lock and no system call happens inside a run
-// apart from parking. Workers are pinned one to a core of the process's cpuset, at nice 10; waiting lanes spin, then park
-// (not yield: lane.c says why). One run at a time; team_run is called by one thread (the scheduler). What is computed never depends
-// on the number of lanes: work is split over outputs, never over a sum.
+// Every lane passes the same barriers in the same order. No allocation, no lock and no system call happens inside a
+// run apart from parking. Workers are pinned one to a core of the process's cpuset, at nice 10 (unless the process
+// was started with a nice value of its own); waiting lanes spin, then park (not yield: lane.c says why). One run at a
+// time; team_run is called by one thread (the scheduler). What is computed never depends on the number of lanes: work
+// is split over outputs, never over a sum.
+//
+// A run of a pinned team may have fewer lanes than the team: a core that another process keeps busy is left to it, and
+// taken back within half a second of becoming free (cores.h). So memory of a run is sized for team_size() lanes, and
+// what a run does is split by lane->count, which is the same for all lanes of one run and may be another in the next.
 #pragma once
 
 #include <stdbool.h>
@@ -33,6 +38,8 @@ typedef void team_fn(struct lane *lane, void *arg);
 MUST_CHECK err_code team_open(int threads, bool pin, struct team **ret_team, err *e);
 void team_close(struct team *t);
 int team_size(const struct team *t);
+// Every run takes all lanes, whoever else uses their cores: for measurements. Before the first run.
+void team_keep_whole(struct team *t, bool whole);
 
 void team_run(struct team *t, team_fn *fn, void *arg);
 void lane_barrier(struct lane *lane);

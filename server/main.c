@@ -350,11 +350,13 @@ static int run_transcribe(int nargs, char **args)
 
 static int run_devices(int nargs, char **args)
 {
-    int status = read_options(nargs, args, NULL, 0, NULL);
+    int threads = 0;
+    const struct option options[] = {{"--threads", NULL, &threads, NULL}};
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
     if (status)
         return status;
     err e = {0};
-    return tools_devices(stdout, &e) ? fail(&e) : 0;
+    return tools_devices(threads, stdout, &e) ? fail(&e) : 0;
 }
 
 // Opens out_path, has it written, and removes it again on failure.
@@ -441,7 +443,7 @@ static int run_not_built(int nargs, char **args)
 static const struct command commands[] = {
     {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
     {"show", "PATH", "what is in a model and what it needs", run_show},
-    {"devices", "", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
+    {"devices", "[--threads N]", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
     {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N] [--chunk N]", "measure speed, one JSON line a figure", run_bench},
     {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
     {"sample-config", "", "print a configuration file with every setting", run_sample_config},

@@ -141,6 +141,9 @@ static err_code read_tensor(const struct opening *o, const char *name, const int
     if (n % (size_t)quant_get(t->type)->block)
         return err_set_param(o->e, ERR_CORRUPT, name, "%s: tensor '%s' of %s is no whole number of blocks",
                              weights_path(o->w), name, t->dtype);
+    err_code code = weights_finite(o->w, t, 0, t->data, t->bytes, o->e);
+    if (code)
+        return code;
     float *v = mem_try(n * sizeof *v);
     if (!v)
         return err_set(o->e, ERR_MEMORY, "%s: no memory for tensor '%s'", weights_path(o->w), name);

@@ -103,8 +103,12 @@ static bool is_tied(const struct weights *w, const struct decoder_names *names, 
     const struct tensor *embed = find_weight(w, names->embed), *head = find_weight(w, names->head);
     if (weights_container(w) == WEIGHTS_GGUF || !head || !embed)
         return weights_container(w) == WEIGHTS_GGUF ? !head : tied;
-    return tied && (embed == head || (embed->type == head->type && embed->bytes == head->bytes &&
-                                      !memcmp(embed->data, head->data, head->bytes)));
+    if (!tied || embed == head)
+        return tied;
+    bool same = embed->type == head->type && embed->bytes == head->bytes && !memcmp(embed->data, head->data, head->bytes);
+    weights_release(w, embed);
+    weights_release(w, head);
+    return same;
 }
 
 // Fills what the keys leave open and checks what belongs together.

@@ -2,7 +2,11 @@
 //
 // Runs on the thread that opens the model; loader_run adds helper threads of its own, which are gone when it returns
 // (the compute team may be busy with other models). Everything packed lies in one mapping on huge pages: the matrices
-// in the order they were asked for, which is the order a forward pass reads them in.
+// in the order they were asked for, which is the order a forward pass reads them in, and among them the tables.
+//
+// The file's numbers are read, not touched in its mapping: a piece into a buffer that stays in the cache, there looked
+// through for what is not finite, then packed. So loading needs no memory beside what it makes, and a file that is cut
+// while it is read, or afterwards, is an error and not the end of the process.
 #include "engine/blocks/loader.h"
 
 #include <pthread.h>
@@ -10,25 +14,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
+#include "kernels/host.h"
 
-enum { PACK_BYTES = 256 << 10, PACK_ALIGN = 64, PACK_MAX_THREADS = 64 };
+enum {
+    PACK_ALIGN = 64,
+    PACK_MAX_THREADS = 32,
+    PIECE_BYTES = 256 << 10,       // read at once: fits L2 together with what is made of it
+    JOB_BYTES = 2 << 20,           // taken by a thread at once: a huge page
+    TABLE_MAX = 512 << 20,         // a larger table stays in the file
+};
+
+enum item_kind { ITEM_MATRIX, ITEM_CONV, ITEM_TABLE, ITEM_LOOK };  // a table is copied; LOOK is one that is only checked
 
 struct item {
-    struct mat *mat;    // one of the two
+    enum item_kind kind;
+    struct mat *mat;
     struct conv *conv;
-    const struct weights *weights;  // that the tensor is of; NULL: it is a copy
+    const struct weights *weights;  // the tensor's, also for messages
     const struct tensor *tensor;
-    const uint8_t *data;  // of the tensor, or of the part of it that the matrix is
-    size_t bytes;
-    size_t offset;
-    atomic_int left;  // jobs not done
+    bool made;      // the tensor is memory of ours
+    size_t begin, size;  // the item's part of the tensor
+    size_t offset;  // in the packed memory
+    size_t bytes;   // there
+    int groups;     // steps it can be cut into, and the file's bytes of each
+    size_t group_bytes;
 };
 
 struct job {
-    struct item *item;
+    const struct item *item;
     int g0, g1;
 };
 
@@ -113,16 +128,34 @@ static err_code find(struct loader *ld, const struct weights *w, const char *nam
     return ERR_OK;
 }
 
-static struct item *add_item(struct loader *ld, struct mat *m, struct conv *c, const struct weights *w,
-                             const struct tensor *t)
+static struct item *add_item(struct loader *ld, enum item_kind kind, const struct weights *w, const struct tensor *t)
 {
     if (ld->nitems == ld->cap) {
         ld->cap = ld->cap ? ld->cap * 2 : 64;
         ld->items = mem_resize(ld->items, ld->cap * sizeof *ld->items);
     }
     struct item *it = &ld->items[ld->nitems++];
-    *it = (struct item){.mat = m, .conv = c, .weights = w, .tensor = t, .data = t->data, .bytes = t->bytes};
+    *it = (struct item){.kind = kind, .weights = w, .tensor = t, .size = t->bytes};
     return it;
+}
+
+static void add_part(struct loader *ld, struct mat *m, const struct weights *w, const struct tensor *t, size_t begin,
+                     size_t size)
+{
+    bool packed = m->layout == MAT_PACKED;
+    struct item *it = add_item(ld, packed ? ITEM_MATRIX : ITEM_TABLE, w, t);
+    it->mat = m;
+    it->begin = begin;
+    it->size = size;
+    it->bytes = packed ? m->bytes : size;
+    it->groups = mat_groups(m);
+    it->group_bytes = size / (size_t)m->rows * MAT_GROUP;
+    m->data = (const uint8_t *)t->data + begin;  // until it has its place
+}
+
+static void add_matrix(struct loader *ld, struct mat *m, const struct weights *w, const struct tensor *t)
+{
+    add_part(ld, m, w, t, 0, t->bytes);
 }
 
 static err_code matrix(struct loader *ld, const struct weights *w, const char *name, int rows, int cols, struct mat *m,
@@ -138,7 +171,7 @@ static err_code matrix(struct loader *ld, const struct weights *w, const char *n
         return err_wrap(e, "%s: tensor '%s'", weights_path(w), name);
     *m = plan;
     packed_count(ld->packed, m);
-    add_item(ld, m, NULL, w, t);
+    add_matrix(ld, m, w, t);
     return ERR_OK;
 }
 
@@ -153,12 +186,9 @@ err_code loader_slice(struct loader *ld, const char *name, const struct loader_s
     if (code)
         return err_wrap(e, "%s: tensor '%s'", weights_path(ld->weights), name);
     size_t row = t->bytes / ((size_t)s->count * (size_t)s->out);
-    const uint8_t *data = (const uint8_t *)t->data + ((size_t)s->index * (size_t)s->out + (size_t)s->first) * row;
     *m = plan;
     packed_count(ld->packed, m);
-    struct item *it = add_item(ld, m, NULL, ld->weights, t);
-    it->data = data;
-    it->bytes = (size_t)s->rows * row;
+    add_part(ld, m, ld->weights, t, ((size_t)s->index * (size_t)s->out + (size_t)s->first) * row, (size_t)s->rows * row);
     return ERR_OK;
 }
 
@@ -172,7 +202,11 @@ err_code loader_conv(struct loader *ld, const char *name, int cout, int cin, str
     if (code)
         return code;
     *c = plan;
-    add_item(ld, NULL, c, ld->weights, t);
+    struct item *it = add_item(ld, ITEM_CONV, ld->weights, t);
+    it->conv = c;
+    it->bytes = c->bytes;
+    it->groups = conv_groups(c);
+    it->group_bytes = c->bytes / (size_t)it->groups;
     return ERR_OK;
 }
 
@@ -220,11 +254,14 @@ static err_code reordered(struct loader *ld, const struct weights *w, const char
             copy[(size_t)r * n + c] = row[col_order ? (size_t)col_order[c] : c];
     }
     free(row);
+    weights_release(w, t);
     struct tensor *made = loader_alloc(ld, sizeof *made);
     *made = *t;
     made->type = QUANT_F32;
     made->data = copy;
-    add_item(ld, m, NULL, NULL, made);
+    made->bytes = (size_t)rows * n * sizeof *copy;
+    add_matrix(ld, m, w, made);
+    ld->items[ld->nitems - 1].made = true;
     return ERR_OK;
 }
 
@@ -251,6 +288,8 @@ static err_code check_copy(struct loader *ld, const char *copy, const char *name
     while (row < out && same_row(t, base, row, in, x, x + in))
         row++;
     free(x);
+    weights_release(w, t);
+    weights_release(ld->weights, base);
     if (row < out)
         return err_set_param(e, ERR_CORRUPT, copy, "%s: tensor '%s' differs from '%s' of %s at row %d, expected a copy",
                              weights_path(w), copy, name, weights_path(ld->weights), row);
@@ -300,8 +339,13 @@ err_code loader_table(struct loader *ld, const char *name, int rows, int cols, s
         return err_wrap(e, "%s: tensor '%s'", weights_path(ld->weights), name);
     m.layout = MAT_BORROWED;
     m.bytes = 0;
-    m.data = t->data;
     *ret_table = m;
+    add_matrix(ld, ret_table, ld->weights, t);
+    struct item *it = &ld->items[ld->nitems - 1];
+    if (t->bytes > TABLE_MAX) {
+        it->kind = ITEM_LOOK;
+        it->bytes = 0;
+    }
     return ERR_OK;
 }
 
@@ -318,10 +362,18 @@ err_code loader_floats(struct loader *ld, const char *name, const int64_t *shape
     if (n % (size_t)q->block)
         return err_set_param(e, ERR_CORRUPT, name, "tensor '%s' has %zu elements of %s, expected a multiple of %d",
                              name, n, q->name, q->block);
-    float *v = loader_alloc(ld, n * sizeof *v);
-    q->dequantize(t->data, v, n);
-    *ret_floats = v;
-    return ERR_OK;
+    uint8_t *bytes = mem_try(t->bytes);
+    code = bytes ? weights_read(ld->weights, t, 0, bytes, t->bytes, e)
+                 : err_set(e, ERR_MEMORY, "no memory for tensor '%s'", name);
+    if (!code)
+        code = weights_finite(ld->weights, t, 0, bytes, t->bytes, e);
+    if (!code) {
+        float *v = loader_alloc(ld, n * sizeof *v);
+        q->dequantize(bytes, v, n);
+        *ret_floats = v;
+    }
+    free(bytes);
+    return code;
 }
 
 err_code loader_vector(struct loader *ld, const char *name, int n, const float **ret_vector, err *e)
@@ -337,75 +389,133 @@ err_code loader_vector(struct loader *ld, const char *name, int n, const float *
 
 struct packing {
     const struct job *jobs;
-    size_t njobs;
+    size_t njobs, piece_bytes;
     atomic_size_t next;
+    atomic_bool stop;
+    pthread_mutex_t lock;  // of the two below
+    size_t failed;         // the first job that did; njobs: none
+    err why;
 };
 
-static void release(const struct item *i)
+// The file's bytes of groups g0 .. g1 of an item: the last may have fewer.
+static size_t span(const struct item *it, int g0, int g1)
 {
-    if (!i->weights)
-        return;
-    struct tensor part = *i->tensor;
-    part.data = i->data;
-    part.bytes = i->bytes;
-    weights_release(i->weights, &part);
+    size_t begin = (size_t)g0 * it->group_bytes, end = (size_t)g1 * it->group_bytes;
+    return (end < it->size ? end : it->size) - begin;
+}
+
+// bytes: the file's of these groups alone. The packers count from row 0, which is where it would be; they read none of
+// the rows before.
+static void place_groups(const struct item *it, int g0, int g1, const uint8_t *bytes, size_t n)
+{
+    const void *row0 = (const void *)((uintptr_t)bytes - (size_t)g0 * it->group_bytes);
+    if (it->kind == ITEM_CONV)
+        conv_pack(it->conv, (uint8_t *)it->conv->data, row0, g0, g1);
+    else if (it->kind == ITEM_MATRIX)
+        mat_pack(it->mat, (uint8_t *)it->mat->data, row0, g0, g1);
+    else if (it->kind == ITEM_TABLE)
+        memcpy((uint8_t *)it->mat->data + (size_t)g0 * it->group_bytes, bytes, n);
+}
+
+static err_code do_job(const struct job *j, size_t piece_bytes, uint8_t *buffer, err *e)
+{
+    const struct item *it = j->item;
+    int step = (int)(piece_bytes / it->group_bytes);
+    for (int g = j->g0; g < j->g1; g += step) {
+        int end = g + step < j->g1 ? g + step : j->g1;
+        size_t begin = it->begin + (size_t)g * it->group_bytes, n = span(it, g, end);
+        const uint8_t *bytes = it->made ? (const uint8_t *)it->tensor->data + begin : buffer;
+        err_code code = it->made ? ERR_OK : weights_read(it->weights, it->tensor, begin, buffer, n, e);
+        if (!code)
+            code = weights_finite(it->weights, it->tensor, begin, bytes, n, e);
+        if (code)
+            return code;
+        place_groups(it, g, end, bytes, n);
+    }
+    return ERR_OK;
+}
+
+// Jobs are taken in order, so of several that fail the first one always does: the message does not depend on chance.
+static void fail(struct packing *p, size_t job, const err *e)
+{
+    atomic_store(&p->stop, true);
+    pthread_mutex_lock(&p->lock);
+    if (job < p->failed) {
+        p->failed = job;
+        p->why = *e;
+    }
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *pack_worker(void *arg)
 {
     struct packing *p = arg;
-    for (size_t i; (i = atomic_fetch_add(&p->next, 1)) < p->njobs;) {
-        const struct job *j = &p->jobs[i];
-        const struct item *it = j->item;
-        if (it->conv)
-            conv_pack(it->conv, (uint8_t *)it->conv->data, it->data, j->g0, j->g1);
-        else
-            mat_pack(it->mat, (uint8_t *)it->mat->data, it->data, j->g0, j->g1);
-        if (atomic_fetch_sub(&j->item->left, 1) == 1)
-            release(j->item);
+    uint8_t *buffer = mem_try(p->piece_bytes);
+    err e = {0};
+    if (!buffer) {
+        err_set(&e, ERR_MEMORY, "no memory for %zu bytes to read weights into", p->piece_bytes);
+        fail(p, 0, &e);
     }
+    for (size_t i; !atomic_load(&p->stop) && (i = atomic_fetch_add(&p->next, 1)) < p->njobs;) {
+        if (do_job(&p->jobs[i], p->piece_bytes, buffer, &e))
+            fail(p, i, &e);
+    }
+    free(buffer);
     return NULL;
 }
 
-// Threads that cannot be had are done without: the caller's own always works.
-static void pack_all(const struct job *jobs, size_t njobs, int threads)
+static int default_threads(void)
 {
-    struct packing p = {.jobs = jobs, .njobs = njobs};
+    return host_cores_for(host_cpus(NULL, 0), host_quota());
+}
+
+// Threads that cannot be had are done without: the caller's own always works.
+static err_code pack_all(struct packing *p, int threads, err *e)
+{
     pthread_t helper[PACK_MAX_THREADS];
     int started = 0;
     if (threads <= 0)
-        threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    while (started < threads - 1 && started < PACK_MAX_THREADS && (size_t)started < njobs) {
-        if (pthread_create(&helper[started], NULL, pack_worker, &p))
+        threads = default_threads();
+    while (started < threads - 1 && started < PACK_MAX_THREADS - 1 && (size_t)started + 1 < p->njobs) {
+        if (pthread_create(&helper[started], NULL, pack_worker, p))
             break;
         started++;
     }
-    pack_worker(&p);
+    pack_worker(p);
     for (int i = 0; i < started; i++)
         pthread_join(helper[i], NULL);
+    if (p->failed == p->njobs)
+        return ERR_OK;
+    *e = p->why;
+    return e->code;
 }
 
-static size_t item_bytes(const struct item *it)
+// Threads make different huge pages: a job ends with the group that reaches into the next one. Of two that touch a
+// fresh one at a time, both would clear it and one in vain.
+static int job_end(const struct item *it, int g)
 {
-    return it->conv ? it->conv->bytes : it->mat->bytes;
+    size_t each = it->bytes ? it->bytes / (size_t)it->groups : it->group_bytes;
+    size_t begin = it->offset + (size_t)g * each, next = (begin / JOB_BYTES + 1) * JOB_BYTES;
+    size_t groups = (next - begin + each - 1) / each;
+    return groups < (size_t)(it->groups - g) ? g + (int)groups : it->groups;
 }
 
-static struct job *make_jobs(struct loader *ld, size_t *ret_count)
+static struct job *make_jobs(struct loader *ld, size_t *ret_count, size_t *ret_piece)
 {
-    size_t n = 0, cap = ld->nitems + 64;
+    size_t n = 0, cap = ld->nitems + 64, piece = PIECE_BYTES;
     struct job *jobs = mem_new(cap * sizeof *jobs);
     for (size_t i = 0; i < ld->nitems; i++) {
         const struct item *it = &ld->items[i];
-        int groups = it->conv ? conv_groups(it->conv) : mat_groups(it->mat);
-        int step = (int)(PACK_BYTES / (item_bytes(it) / (size_t)groups + 1)) + 1;
-        atomic_init(&ld->items[i].left, (groups + step - 1) / step);
-        for (int g = 0; g < groups; g += step) {
+        piece = it->group_bytes > piece ? it->group_bytes : piece;
+        for (int g = 0, end; g < it->groups; g = end) {
+            end = job_end(it, g);
             if (n == cap)
                 jobs = mem_resize(jobs, (cap *= 2) * sizeof *jobs);
-            jobs[n++] = (struct job){&ld->items[i], g, g + step < groups ? g + step : groups};
+            jobs[n++] = (struct job){it, g, end};
         }
     }
     *ret_count = n;
+    *ret_piece = piece;
     return jobs;
 }
 
@@ -415,7 +525,7 @@ static err_code place(struct loader *ld, err *e)
     size_t total = 0;
     for (size_t i = 0; i < ld->nitems; i++) {
         ld->items[i].offset = total;
-        if (!size_add(total, item_bytes(&ld->items[i]) + PACK_ALIGN - 1, &total))
+        if (!size_add(total, ld->items[i].bytes + PACK_ALIGN - 1, &total))
             return err_set(e, ERR_TOO_LARGE, "%s: packed weights overflow memory", weights_path(ld->weights));
         total &= ~(size_t)(PACK_ALIGN - 1);
     }
@@ -426,11 +536,12 @@ static err_code place(struct loader *ld, err *e)
         return err_set(e, ERR_MEMORY, "%s: no memory for %zu bytes of weights", weights_path(ld->weights), total);
     ld->packed->bytes = total;
     for (size_t i = 0; i < ld->nitems; i++) {
-        const uint8_t *at = ld->packed->map + ld->items[i].offset;
-        if (ld->items[i].conv)
-            ld->items[i].conv->data = at;
-        else
-            ld->items[i].mat->data = at;
+        const struct item *it = &ld->items[i];
+        const uint8_t *at = ld->packed->map + it->offset;
+        if (it->kind == ITEM_CONV)
+            it->conv->data = at;
+        else if (it->kind != ITEM_LOOK)
+            it->mat->data = at;
     }
     return ERR_OK;
 }
@@ -440,9 +551,12 @@ err_code loader_run(struct loader *ld, int threads, err *e)
     err_code code = place(ld, e);
     if (code)
         return code;
-    size_t njobs;
-    struct job *jobs = make_jobs(ld, &njobs);
-    pack_all(jobs, njobs, threads);
+    struct packing p = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct job *jobs = make_jobs(ld, &p.njobs, &p.piece_bytes);
+    p.jobs = jobs;
+    p.failed = p.njobs;
+    if (p.njobs)
+        code = pack_all(&p, threads, e);
     free(jobs);
-    return ERR_OK;
+    return code;
 }

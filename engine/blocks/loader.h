@@ -24,19 +24,21 @@
 struct loader;
 
 struct loader *loader_new(const struct weights *w, enum mat_math math, const struct cpu_ops *ops);
-// Packs everything asked for, on `threads` threads (0: one per core), and gives the pages of packed originals back to
-// the kernel.
+// Packs everything asked for, on `threads` threads (0: one per core the process may use). Needs no more memory than it
+// makes, apart from a quarter of a megabyte a thread. ERR_CORRUPT names tensor, row and column of a weight or a scale
+// that is NaN or infinite.
 MUST_CHECK err_code loader_run(struct loader *ld, int threads, err *e);
 // The packed memory, now the caller's. Frees the loader.
 struct packed *loader_take(struct loader *ld);
 void loader_free(struct loader *ld);  // instead of take, on failure
 
-// Linears that are opened from here on take their pairs out of the adapter, which must live until loader_run. NULL: none.
+// Linears that are opened from here on take their pairs out of the adapter, which must live until loader_run. NULL:
+// none.
 void loader_set_adapter(struct loader *ld, struct lora *adapter);
 // The order of the next linear's rows and columns, for its pair; copied. It holds for one linear.
 void loader_set_order(struct loader *ld, const struct lora_order *order);
-// The adapter's pair for a weight [out, in] of this module, owned by the packed memory; NULL: none. name is the weight's
-// tensor: where the adapter has a copy of it, it must be the same.
+// The adapter's pair for a weight [out, in] of this module, owned by the packed memory; NULL: none. name is the
+// weight's tensor: where the adapter has a copy of it, it must be the same.
 MUST_CHECK err_code loader_pair(struct loader *ld, const char *module, const char *name, int out, int in,
                                 const struct lora_pair **ret_pair, err *e);
 
@@ -51,7 +53,8 @@ struct loader_slice {
 MUST_CHECK err_code loader_slice(struct loader *ld, const char *name, const struct loader_slice *s, struct mat *m, err *e);
 // A 3x3 convolution, [cout, cin, 3, 3]. As with a matrix, the address of *c must not change before loader_run.
 MUST_CHECK err_code loader_conv(struct loader *ld, const char *name, int cout, int cin, struct conv *c, err *e);
-// A table read by row (mat_row), never multiplied by: stays in the mapping.
+// A table read by row (mat_row), never multiplied by: copied as it is, or left in the mapping where it is larger than
+// 512 MB. The address must not change before loader_run; until then the rows are the mapping's.
 MUST_CHECK err_code loader_table(struct loader *ld, const char *name, int rows, int cols, struct mat *ret_table,
                                  err *e);
 // A vector (norm weight, bias) as f32, whatever its storage; owned by the packed memory.

@@ -20,7 +20,7 @@ struct packed_matrix {
 };
 
 struct packed {
-    uint8_t *map;          // packed matrices, one after another
+    uint8_t *map;          // packed matrices and tables, one after another
     size_t bytes;
     struct arena vectors;  // norm weights and biases as f32
     const struct tensor **used;

@@ -152,6 +152,11 @@ static err_code copy_head(struct decider *d, const struct bundle *b, const struc
         return e->code;
     if (quant_get(proj->type)->block != 1 || quant_get(bias->type)->block != 1)
         return err_set(e, ERR_UNSUPPORTED, "%s: a head of %s numbers, expected floats", b->head, proj->dtype);
+    err_code code = weights_finite(w, proj, 0, proj->data, proj->bytes, e);
+    if (!code)
+        code = weights_finite(w, bias, 0, bias->data, bias->bytes, e);
+    if (code)
+        return code;
     for (int k = 0; k < BARE_KINDS; k++)
         for (int s = b->lo[k]; s < b->hi[k]; s++)
             take_slot(d, proj, bias, s, d->first[k] + s - b->lo[k]);

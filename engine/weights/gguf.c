@@ -317,7 +317,27 @@ static err_code place(const struct format_file *f, struct info *in, size_t start
     return ERR_OK;
 }
 
-static err_code check_overlaps(const struct format_file *f, const struct infos *in, err *e)
+// Tensors follow each other with nothing but padding between: else one has more or fewer bytes than its shape says.
+// spans are sorted.
+static err_code check_gaps(const struct format_file *f, const struct directory_span *spans, size_t count, size_t align,
+                           err *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t end = i ? spans[i - 1].end : 0;
+        const char *before = i ? spans[i - 1].name : "";
+        if (spans[i].begin - end < align)
+            continue;
+        if (!i)
+            return err_set_param(e, ERR_CORRUPT, spans[i].name,
+                                 "%s: the first tensor, '%s', lies at offset %zu, expected 0", f->name, spans[i].name, spans[i].begin);
+        return err_set_param(e, ERR_CORRUPT, before,
+                             "%s: tensor '%s' has %zu bytes by its type and shape, and %zu up to '%s', expected less than %zu of padding", f->name, before, end - spans[i - 1].begin,
+                             spans[i].begin - spans[i - 1].begin, spans[i].name, align);
+    }
+    return ERR_OK;
+}
+
+static err_code check_overlaps(const struct format_file *f, const struct infos *in, size_t align, err *e)
 {
     struct directory_span *spans = mem_try(in->count * sizeof *spans);
     if (!spans)
@@ -326,6 +346,8 @@ static err_code check_overlaps(const struct format_file *f, const struct infos *
         spans[i] =
             (struct directory_span){in->list[i].offset, in->list[i].offset + in->list[i].t.bytes, in->list[i].t.name};
     err_code rc = directory_check_spans(f->name, spans, in->count, false, 0, e);
+    if (!rc)
+        rc = check_gaps(f, spans, in->count, align, e);
     free(spans);
     return rc;
 }
@@ -355,7 +377,7 @@ static err_code place_all(struct cursor *c, struct infos *in, const struct meta 
     for (size_t i = 0; i < in->count && !rc; i++)
         rc = place(c->f, &in->list[i], start, align, e);
     if (!rc)
-        rc = check_overlaps(c->f, in, e);
+        rc = check_overlaps(c->f, in, align, e);
     for (size_t i = 0; i < in->count && !rc; i++)
         rc = directory_add(d, &in->list[i].t, e);
     return rc;
@@ -418,8 +440,11 @@ static err_code read_file(const struct format_file *f, struct directory *d, stru
     err_code rc = read_header(&c, &tensors, &keys, e);
     if (rc)
         return rc;
+    size_t first = c.at;
     for (uint64_t i = 0; i < keys && !rc; i++)
         rc = take_key(&c, i, m, e);
+    if (!rc)
+        rc = meta_own(m, f->name, f->data + first, c.at - first, e);
     if (!rc)
         rc = meta_seal(m, f->name, e);
     if (!rc)

@@ -61,6 +61,24 @@ err_code meta_seal(struct meta *m, const char *file, err *e)
     return ERR_OK;
 }
 
+err_code meta_own(struct meta *m, const char *file, const uint8_t *begin, size_t n, err *e)
+{
+    uint8_t *copy = n ? mem_try(n) : NULL;
+    if (n && !copy)
+        return err_set(e, ERR_MEMORY, "%s: no memory for %zu bytes of keys", file, n);
+    arena_defer(&m->arena, free, copy);
+    if (n)
+        memcpy(copy, begin, n);
+    for (size_t i = 0; i < m->count; i++) {
+        struct meta_value *v = &m->values[i];
+        if (v->data)
+            v->data = copy + (v->data - begin);
+        for (uint64_t k = 0; v->strings && k < v->count; k++)
+            v->strings[k] = copy + (v->strings[k] - begin);
+    }
+    return ERR_OK;
+}
+
 const struct meta_value *meta_find(const struct meta *m, const char *key)
 {
     struct meta_value want = {.key = key};

@@ -1,7 +1,7 @@
 // meta.h - metadata behind one set of getters (weights.h: meta_int and so on), from GGUF's keys or from config.json.
 //
-// GGUF values point into the file; the readers have checked their bounds. Built by the thread that opens the model,
-// then read by any thread.
+// GGUF values point into a copy of the file's head; the readers have checked their bounds. Built by the thread that
+// opens the model, then read by any thread.
 #pragma once
 
 #include <stdbool.h>
@@ -56,6 +56,8 @@ size_t meta_size(enum meta_type type); // bytes of a fixed-size type; 0 for stri
 MUST_CHECK err_code meta_add(struct meta *m, const char *file, const struct meta_value *v, err *e);
 // ERR_CORRUPT when a key appears twice.
 MUST_CHECK err_code meta_seal(struct meta *m, const char *file, err *e);
+// All values point into n bytes at begin: copies these and points into the copy. ERR_MEMORY.
+MUST_CHECK err_code meta_own(struct meta *m, const char *file, const uint8_t *begin, size_t n, err *e);
 const struct meta_value *meta_find(const struct meta *m, const char *key);
 bool meta_value_int(const struct meta_value *v, int64_t *ret_value); // of a scalar; v may be NULL
 void meta_done(struct meta *m);

@@ -4,6 +4,7 @@
 
 #include "engine/weights/weights.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,8 @@ static err_code open_shards(struct weights *w, const struct folder_plan *plan, e
             rc = take_shard(w, folder_base(plan->files[i]), s, plan->count, e);
         if (rc)
             return rc;
+        if (s.map.size)  // the head has been read; the tensors are read in another way
+            madvise((void *)s.map.data, s.map.size, MADV_DONTNEED);
     }
     return ERR_OK;
 }
@@ -330,7 +333,7 @@ out:
 err_code weights_open_memory(const char *name, const void *data, size_t size, struct weights **ret_weights, err *e)
 {
     struct weights *w = mem_new(sizeof *w);
-    struct store_shard s = {.map = {data, size}};
+    struct store_shard s = {.map = {data, size, -1}};
     w->path = arena_strdup(&w->arena, name);
     w->folder = ".";
     err_code rc = take_shard(w, name, s, 1, e);
@@ -424,6 +427,44 @@ size_t weights_bytes(const struct weights *w)
     for (size_t i = 0; i < w->directory.usable_count; i++)
         sum += w->directory.usable[i]->bytes;
     return sum;
+}
+
+err_code weights_read(const struct weights *w, const struct tensor *t, size_t begin, void *dst, size_t n, err *e)
+{
+    const struct store_shard *s = &w->shards[t->shard];
+    size_t done = 0, at = (size_t)((const uint8_t *)t->data - s->map.data) + begin;
+    if (!s->mapped) {
+        memcpy(dst, (const uint8_t *)t->data + begin, n);
+        return ERR_OK;
+    }
+    while (done < n) {
+        ssize_t got = pread(s->map.fd, (uint8_t *)dst + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return err_set_param(e, ERR_IO, t->name, "%s: tensor '%s' cannot be read: %s", w->names[t->shard], t->name,
+                                 strerror(errno));
+        if (got == 0)
+            return err_set_param(e, ERR_CORRUPT, t->name,
+                                 "%s: the file ends at byte %zu inside tensor '%s', it had %zu bytes: it was changed while it was read", w->names[t->shard], at + done, t->name, s->map.size);
+        done += (size_t)got;
+    }
+    return ERR_OK;
+}
+
+err_code weights_finite(const struct weights *w, const struct tensor *t, size_t begin, const void *bytes, size_t n, err *e)
+{
+    const struct quant *q = quant_get(t->type);
+    size_t block = (size_t)q->block, block_bytes = (size_t)q->block_bytes, cols = 1;
+    struct quant_flaw flaw;
+    if (quant_check(t->type, bytes, n / block_bytes * block, &flaw))
+        return ERR_OK;
+    for (int d = t->ndim > 1; d < t->ndim; d++)
+        cols *= (size_t)t->shape[d];
+    size_t at = begin / block_bytes * block + flaw.at;
+    return err_set_param(e, ERR_CORRUPT, t->name,
+                         "%s: tensor '%s' of %s has a %s of %s in row %zu, column %zu, expected finite numbers", w->path,
+                         t->name, t->dtype, flaw.what, flaw.value, at / cols, at % cols);
 }
 
 // Only whole pages of the tensor: its neighbours on the edge pages may be in use.

@@ -73,14 +73,24 @@ MUST_CHECK err_code weights_need(const struct weights *w, const char *name, cons
 // A tensor of any dtype, for who reads its bytes itself; type is QUANT_COUNT when it is no storage type. NULL: none.
 const struct tensor *weights_find_raw(const struct weights *w, const char *name);
 
+// Reads bytes begin .. begin + n of a tensor into dst. Unlike touching t->data, which ends the process when the file
+// has been cut meanwhile, this is ERR_CORRUPT then; and it leaves no mapped pages behind. Any thread.
+MUST_CHECK err_code weights_read(const struct weights *w, const struct tensor *t, size_t begin, void *dst, size_t n,
+                                 err *e);
+
+// Refuses with ERR_CORRUPT, naming tensor, row and column, a NaN or an infinity among numbers of a tensor: n bytes, whole
+// blocks, that begin `begin` bytes inside it.
+MUST_CHECK err_code weights_finite(const struct weights *w, const struct tensor *t, size_t begin, const void *bytes,
+                                   size_t n, err *e);
+
 // Asks the kernel to drop the pages of a tensor that was repacked; the mapping stays valid.
 void weights_release(const struct weights *w, const struct tensor *t);
 
-// ---- metadata. Keys: GGUF's own ("llama.block_count"), or a path into config.json ("rope_scaling.factor").
-// Texts are borrowed with their length: GGUF's end without a zero byte and may hold any bytes.
-// False when absent, null or of another type (meta_int takes integral floats; meta_float takes integers).
-// Keys are from now on looked for under this object of config.json first ("text_config" of a model that sees), before the
-// weights are shared between threads. False: there is no such object.
+// ---- metadata. Keys: GGUF's own ("llama.block_count"), or a path into config.json ("rope_scaling.factor"). Texts
+// are borrowed with their length: GGUF's end without a zero byte and may hold any bytes. False when absent, null or
+// of another type (meta_int takes integral floats; meta_float takes integers). Keys are from now on looked for under
+// this object of config.json first ("text_config" of a model that sees), before the weights are shared between
+// threads. False: there is no such object.
 bool meta_scope(struct weights *w, const char *key);
 bool meta_int(const struct weights *w, const char *key, int64_t *ret_value);
 bool meta_float(const struct weights *w, const char *key, double *ret_value);

@@ -13,6 +13,14 @@
 #include "kernels/host.h"
 #include "kernels/team.h"
 
+// What the CPU has, by name; the kernels of an instruction set need some of them.
+struct feature {
+    const char *name;
+    bool has;
+};
+
+enum { FEATURES = 12 };
+
 #if defined(__x86_64__)
 static bool has_f16c(void)  // not every compiler's __builtin_cpu_supports knows it
 {
@@ -20,36 +28,49 @@ static bool has_f16c(void)  // not every compiler's __builtin_cpu_supports knows
     __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
     return c >> 29 & 1;
 }
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
-}
 #endif
 
-static bool always(void)
+static void list_features(struct feature f[FEATURES])
 {
-    return true;
+    memset(f, 0, FEATURES * sizeof *f);
+#if defined(__x86_64__)
+    f[0] = (struct feature){"avx2", __builtin_cpu_supports("avx2")};
+    f[1] = (struct feature){"fma", __builtin_cpu_supports("fma")};
+    f[2] = (struct feature){"f16c", has_f16c()};
+    f[3] = (struct feature){"avx512f", __builtin_cpu_supports("avx512f")};
+    f[4] = (struct feature){"avx512bw", __builtin_cpu_supports("avx512bw")};
+    f[5] = (struct feature){"avx512vl", __builtin_cpu_supports("avx512vl")};
+    f[6] = (struct feature){"avx512dq", __builtin_cpu_supports("avx512dq")};
+    f[7] = (struct feature){"avx512vnni", __builtin_cpu_supports("avx512vnni")};
+    f[8] = (struct feature){"avx512bf16", __builtin_cpu_supports("avx512bf16")};
+#elif defined(__aarch64__)
+    f[0] = (struct feature){"neon", true};
+#endif
 }
 
-// Best first.
+// Best first. needs: how many of the features above, from the first.
 static const struct {
     const struct cpu_ops *ops;
-    bool (*runs)(void);
+    int needs;
 } tables[] = {
 #if defined(__x86_64__)
-    {&avx512_ops, has_avx512},
-    {&avx2_ops, has_avx2},
+    {&avx512_ops, 8},
+    {&avx2_ops, 3},
 #endif
-    {&ref_ops, always},
+    {&ref_ops, 0},
 };
+
+// The first feature the CPU lacks of those a table needs; NULL: it runs.
+static const char *lacks(int table)
+{
+    struct feature f[FEATURES];
+    list_features(f);
+    for (int i = 0; i < tables[table].needs; i++) {
+        if (!f[i].has)
+            return f[i].name;
+    }
+    return NULL;
+}
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
 
@@ -59,7 +80,7 @@ err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e)
     for (int i = 0; i < TABLES; i++) {
         if (!any && strcmp(isa, tables[i].ops->isa))
             continue;
-        if (tables[i].runs()) {
+        if (!lacks(i)) {
             *ret_ops = tables[i].ops;
             return ERR_OK;
         }
@@ -70,28 +91,22 @@ err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e)
                          "'%s' is no instruction set of this build, expected auto, avx512, avx2 or scalar", isa);
 }
 
-static void add_feature(struct cpu_info *info, const char *name, bool has)
+static void add(char *text, size_t size, const char *between, const char *a, const char *b, const char *c)
 {
-    size_t len = strlen(info->features);
-    if (has)
-        snprintf(info->features + len, sizeof info->features - len, "%s%s", len ? " " : "", name);
+    size_t len = strlen(text);
+    snprintf(text + len, size - len, "%s%s%s%s", len ? between : "", a, b, c);
 }
 
 static void probe_features(struct cpu_info *info)
 {
-#if defined(__x86_64__)
-    add_feature(info, "avx2", __builtin_cpu_supports("avx2"));
-    add_feature(info, "fma", __builtin_cpu_supports("fma"));
-    add_feature(info, "f16c", has_f16c());
-    add_feature(info, "avx512f", __builtin_cpu_supports("avx512f"));
-    add_feature(info, "avx512bw", __builtin_cpu_supports("avx512bw"));
-    add_feature(info, "avx512vl", __builtin_cpu_supports("avx512vl"));
-    add_feature(info, "avx512dq", __builtin_cpu_supports("avx512dq"));
-    add_feature(info, "vnni", __builtin_cpu_supports("avx512vnni"));
-    add_feature(info, "bf16", __builtin_cpu_supports("avx512bf16"));
-#elif defined(__aarch64__)
-    add_feature(info, "neon", true);
-#endif
+    struct feature f[FEATURES];
+    list_features(f);
+    for (int i = 0; i < FEATURES; i++) {
+        if (f[i].has)
+            add(info->features, sizeof info->features, " ", f[i].name, "", "");
+    }
+    for (int i = 0; i < TABLES && lacks(i); i++)
+        add(info->missing, sizeof info->missing, ", ", tables[i].ops->isa, " needs ", lacks(i));
 }
 
 static void probe_model(struct cpu_info *info)
@@ -216,6 +231,7 @@ static double best_rate(struct team *t, team_fn *fn, struct measure *m)
 static struct cpu_speed measure_all(struct team *t, struct measure *m)
 {
     struct cpu_speed s;
+    team_keep_whole(t, true);
     team_run(t, touch, m);
     s.read_gb_s = best_rate(t, run_read, m);
     m->rounds = m->ops == &ref_ops ? 50000 : 1000000;  // 10 to 20 ms

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/quant.h"
 
@@ -43,4 +44,27 @@ static inline float e4m3_half(uint8_t s)
 {
     uint32_t exp = s >> 3 & 15, man = s & 7;
     return exp ? float_of_bits((exp + 119) << 23 | man << 20) : (float)man * 0x1p-10f;
+}
+
+// Four fields to four bytes, lowest first: of 1, 2 and 3 bits each.
+static inline uint32_t spread_1bit(uint32_t four)
+{
+    return (four & 15) * 0x00204081u & 0x01010101u;
+}
+
+static inline uint32_t spread_2bit(uint32_t byte)
+{
+    byte = ((byte & 255) | byte << 12) & 0x000F000Fu;
+    return (byte | byte << 6) & 0x03030303u;
+}
+
+static inline uint32_t spread_3bit(uint32_t twelve)
+{
+    twelve = (twelve & 0x3F) | (twelve & 0xFC0) << 10;
+    return (twelve & 0x00070007u) | (twelve & 0x00380038u) << 5;
+}
+
+static inline void put_u32(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, 4);
 }

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "kernels/quant/bits.h"
+
 // Eight numbers of an entry: each scale * (code - 1 + shift).
 static inline void iq1_group(float *dst, uint16_t entry, float scale, float shift)
 {
@@ -15,8 +17,9 @@ static inline void iq1_group(float *dst, uint16_t entry, float scale, float shif
 // The same as the kernels' codes: the number, and 4 where the shift is down.
 static inline void iq1_codes(uint8_t *u, uint16_t entry, int down)
 {
-    for (int i = 0; i < 8; i++)
-        u[i] = (uint8_t)((entry >> 2 * i & 3) | (down ? 4 : 0));
+    uint32_t shift = down ? 0x04040404u : 0;
+    put_u32(u, spread_2bit(entry) | shift);
+    put_u32(u + 4, spread_2bit(entry >> 8) | shift);
 }
 
 static const uint16_t iq1_grid[2048] = {

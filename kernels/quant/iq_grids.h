@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "kernels/quant/bits.h"
+
 // Values of the 2-bit codes of IQ2.
 static const uint8_t iq2_levels[4] = {8, 25, 43, 0};
 
@@ -30,15 +32,14 @@ static inline void iq2_group(float *dst, uint16_t entry, uint8_t signs, float sc
 // The same as the kernels' codes: the number, and 4 for minus.
 static inline void iq2_codes(uint8_t *u, uint16_t entry, uint8_t signs)
 {
-    for (int i = 0; i < 8; i++)
-        u[i] = (uint8_t)((entry >> 2 * i & 3) | (signs >> i & 1) << 2);
+    put_u32(u, spread_2bit(entry) | spread_1bit(signs) << 2);
+    put_u32(u + 4, spread_2bit(entry >> 8) | spread_1bit(signs >> 4) << 2);
 }
 
 // Four numbers of an IQ3 entry likewise, 8 for minus.
 static inline void iq3_codes(uint8_t *u, uint16_t entry, uint8_t signs)
 {
-    for (int i = 0; i < 4; i++)
-        u[i] = (uint8_t)((entry >> 3 * i & 7) | (signs >> i & 1) << 3);
+    put_u32(u, spread_3bit(entry) | spread_1bit(signs) << 3);
 }
 
 // Four numbers of an IQ3 entry times scale; signs holds theirs in bits 0..3.

@@ -19,8 +19,8 @@ static void dequantize(const void *src, float *dst, size_t n)
 static void codes(const uint8_t *b, struct quant_codes *c)
 {
     memcpy(c->d, b, 2);
-    for (int i = 0; i < 128; i++)
-        c->u[i] = (uint8_t)((b[2 + i / 8] >> i % 8 & 1) << 1);  // of -1, 0, 1
+    for (int i = 0; i < 128; i += 4)
+        put_u32(c->u + i, spread_1bit(b[2 + i / 8] >> i % 8) << 1);  // of -1, 0, 1
 }
 
 const struct quant quant_q1_0 = {"Q1_0", 41, 128, 18, dequantize, codes};

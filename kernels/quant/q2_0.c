@@ -20,8 +20,8 @@ static void dequantize(const void *src, float *dst, size_t n)
 static void codes(const uint8_t *b, struct quant_codes *c)
 {
     memcpy(c->d, b, 2);
-    for (int i = 0; i < 64; i++)
-        c->u[i] = b[2 + i / 4] >> 2 * (i % 4) & 3;
+    for (int i = 0; i < 16; i++)
+        put_u32(c->u + 4 * i, spread_2bit(b[2 + i]));
 }
 
 const struct quant quant_q2_0 = {"Q2_0", 42, 64, 18, dequantize, codes};

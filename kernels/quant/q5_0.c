@@ -25,9 +25,10 @@ static void codes(const uint8_t *b, struct quant_codes *c)
 {
     memcpy(c->d, b, 2);
     uint32_t high = get_u32(b + 2);
-    for (int i = 0; i < 16; i++) {
-        c->u[i] = (uint8_t)((b[6 + i] & 15) | (high >> i & 1) << 4);
-        c->u[16 + i] = (uint8_t)(b[6 + i] >> 4 | (high >> (16 + i) & 1) << 4);
+    for (int i = 0; i < 16; i += 4) {
+        uint32_t q = get_u32(b + 6 + i);
+        put_u32(c->u + i, (q & 0x0F0F0F0F) | spread_1bit(high >> i) << 4);
+        put_u32(c->u + 16 + i, (q >> 4 & 0x0F0F0F0F) | spread_1bit(high >> (16 + i)) << 4);
     }
 }
 

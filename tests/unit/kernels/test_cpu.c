@@ -35,6 +35,14 @@ static void test_probe(void **state)
     assert_true(i.quota >= 0);
     assert_non_null(i.isa);
     assert_true(strlen(i.model) > 0);
+    // A reason is given exactly when some instruction set of the build is left out.
+    static const char *const isas[] = {"avx512", "avx2"};
+    const struct cpu_ops *ops;
+    for (int k = 0; k < 2; k++) {
+        err e = {0};
+        bool left_out = cpu_select(isas[k], &ops, &e) && !strstr(e.text, "no instruction set of this build");
+        assert_true(left_out == (strstr(i.missing, isas[k]) != NULL));
+    }
 }
 
 static void test_measure(void **state)

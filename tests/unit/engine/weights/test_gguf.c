@@ -298,6 +298,16 @@ static void test_tensors(void **state)
     for (int i = 0; i < 64; i++)
         buf_add_char(&b, 1);
     refuse(&b, ERR_CORRUPT, "tensors 'a' and 'b' share bytes 32 to 36");
+    // Bytes that belong to no tensor: the shape of the one before is not the one its bytes were written for.
+    gguf_header(&b, 3, 2, 0);
+    gguf_info(&b, "a", 2, (uint64_t[]){4, 6}, 0, 0);
+    gguf_info(&b, "b", 1, four, 0, 128);
+    gguf_pad(&b, 32);
+    for (int i = 0; i < 160; i++)
+        buf_add_char(&b, 1);
+    refuse(&b, ERR_CORRUPT, "tensor 'a' has 96 bytes by its type and shape, and 128 up to 'b'");
+    one_tensor(&b, 1, four, 0, 32);
+    refuse(&b, ERR_CORRUPT, "the first tensor, 'weight.x', lies at offset 32, expected 0");
     static const char *const names[] = {"", "\xC3", "a\nb"};
     for (int i = 0; i < 3; i++) {
         gguf_header(&b, 3, 1, 0);
@@ -384,8 +394,9 @@ static void test_alignment(void **state)
     (void)state;
     struct buf b;
     buf_init(&b, MAX);
-    gguf_header(&b, 3, 1, 1);
+    gguf_header(&b, 3, 2, 1);
     gguf_key_u32(&b, "general.alignment", 128);
+    gguf_info(&b, "w", 1, (uint64_t[]){1}, 0, 0);
     gguf_info(&b, "x", 1, (uint64_t[]){2}, 0, 128);
     gguf_pad(&b, 128);
     for (int i = 0; i < 128; i++)

@@ -117,6 +117,26 @@ err_code model_open(const char *path, const struct model_options *o, const struc
     return ERR_OK;
 }
 
+err_code model_open_survey(const char *path, const struct cpu_ops *ops, struct model **ret_model, err *e)
+{
+    struct model *m = mem_new(sizeof *m);
+    m->path = mem_strdup(path);
+    m->ops = ops;
+    err_code code = weights_open(path, &m->weights, e);
+    if (!code) {
+        weights_set_survey(m->weights);
+        code = find_family(m, e);
+    }
+    if (!code)
+        code = m->family->open(m, e);
+    if (code) {
+        model_close(m);
+        return code;
+    }
+    *ret_model = m;
+    return ERR_OK;
+}
+
 err_code model_ready(const struct model *m, err *e)
 {
     err_code why = m->tokenizer ? ERR_OK : m->tokenizer_error.code;

@@ -66,6 +66,9 @@ struct model {
 // Opens everything. Errors name file, tensor, found and expected.
 MUST_CHECK err_code model_open(const char *path, const struct model_options *o, const struct cpu_ops *ops,
                                struct model **ret_model, err *e);
+// Opens it only to see which tensors its family uses, and as what (m->packed): matrices are not packed and read as zero, and
+// it has neither tokenizer nor tasks.
+MUST_CHECK err_code model_open_survey(const char *path, const struct cpu_ops *ops, struct model **ret_model, err *e);
 void model_close(struct model *m);
 // Whether it can be served. A model may lack a tokenizer, but not have a damaged one: it would answer in another way than
 // its files mean, and the first to know would be a client.

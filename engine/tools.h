@@ -4,6 +4,7 @@
 // check of a family needs nothing but the family.
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,6 +52,19 @@ struct tools_speak {
 // sound, unless it is NULL.
 MUST_CHECK err_code tools_speech_speak(const struct tools_model *m, const struct tools_speak *s, FILE *tokens, FILE *sound,
                                        err *e);
+
+struct tools_quantize {
+    const char *src, *dst, *type;     // a model; a folder that does not exist yet, or is empty; "q8" or "q4"
+    int threads;                      // 0: all usable
+    bool rows;                        // the blocks in rows, as files usually have them, to be packed at each load; for checks
+    FILE *progress;                   // NULL: none
+    const volatile sig_atomic_t *stop;  // set by a signal handler: everything written is removed; NULL: never
+};
+// oxinferd quantize: writes SRC with its linears quantised and packed (engine/weights/own.h), nothing under dst's name until all
+// of it is on disk. The files of a model that is not a GGUF go along; a GGUF's keys are kept as metadata.gguf.
+// ERR_INVALID: dst exists or lies in src; ERR_UNSUPPORTED: a pipeline; ERR_CORRUPT naming a tensor that cannot be quantised;
+// ERR_IO; ERR_CANCELLED.
+MUST_CHECK err_code tools_quantize(const struct tools_quantize *q, err *e);
 
 // oxinferd show: family, sizes, tasks, tensors not used, template, memory needed.
 MUST_CHECK err_code tools_show(const struct tools_model *m, FILE *out, err *e);

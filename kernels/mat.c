@@ -17,6 +17,14 @@ enum {
 
 typedef void chain_fn(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 
+static void plan_records(struct mat *m)
+{
+    int open = mat_traits[m->form].numbers == MAT_NUMBERS_ANY_ADD ? 2 * MAT_GROUP * quant_number_bytes(m->number) : 0;
+    m->head = mat_pack_head(m->form, m->block) + open;
+    m->record = mat_pack_record(m->form, m->block) + open;
+    m->bytes = (size_t)mat_groups(m) * (size_t)(m->cols / m->block) * (size_t)m->record;
+}
+
 err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e)
 {
     const struct quant *q = quant_get(type);
@@ -33,8 +41,29 @@ err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum 
     }
     m->math = math;
     m->block = q->block;
-    m->record = mat_pack_record(m->form, m->block);
-    m->bytes = groups * (size_t)(cols / m->block) * (size_t)m->record;
+    m->number = QUANT_NUMBER_F32;
+    plan_records(m);
+    return ERR_OK;
+}
+
+err_code mat_plan_parts(struct mat *m, enum quant_type type, const struct quant_parts *parts, int rows, int cols,
+                        enum mat_math math, err *e)
+{
+    struct mat plan;
+    err_code code = mat_plan(&plan, type, rows, cols, math, e);
+    if (code)
+        return code;
+    if (parts->group <= 0 || cols % parts->group)
+        return err_set(e, ERR_INVALID, "matrix of %d columns in groups of %d, expected whole groups", cols, parts->group);
+    plan.parts = parts;
+    if (mat_traits[plan.form].numbers == MAT_NUMBERS_ANY_ADD) {
+        if (parts->group != 32 && parts->group != 64 && parts->group != 128)
+            return err_set(e, ERR_UNSUPPORTED, "groups of %d columns, expected 32, 64 or 128", parts->group);
+        plan.block = parts->group;
+        plan.number = parts->number;
+        plan_records(&plan);
+    }
+    *m = plan;
     return ERR_OK;
 }
 
@@ -94,17 +123,27 @@ static void row_codes(const struct mat *m, int r, float *dst)
     }
 }
 
-static const uint8_t *file_row(const struct mat *m, int r, int k)
+// Elements k..k+n of row r, as the file has them.
+static void file_floats(const struct mat *m, int r, int k, int n, float *dst)
 {
     const struct quant *q = quant_get(m->type);
-    size_t blocks = (size_t)r * (size_t)(m->cols / q->block) + (size_t)(k / q->block);
-    return m->data + blocks * (size_t)q->block_bytes;
+    if (!m->parts) {
+        size_t blocks = (size_t)r * (size_t)(m->cols / q->block) + (size_t)(k / q->block);
+        q->dequantize(m->data + blocks * (size_t)q->block_bytes, dst, (size_t)n);
+        return;
+    }
+    uint8_t block[64];
+    assert(q->block_bytes <= (int)sizeof block);
+    for (int i = 0; i < n; i += q->block) {
+        quant_gather(m->type, m->parts, m->cols, r, k + i, q->block, block);
+        q->dequantize(block, dst + i, (size_t)q->block);
+    }
 }
 
 void mat_row(const struct mat *m, int r, float *dst)
 {
     if (m->layout == MAT_BORROWED)
-        quant_get(m->type)->dequantize(file_row(m, r, 0), dst, (size_t)m->cols);
+        file_floats(m, r, 0, m->cols, dst);
     else if (m->form != MAT_FORM_FLOAT)
         row_codes(m, r, dst);
     else
@@ -124,12 +163,11 @@ static void write_rows(float *y, int ldy, const float *acc, int ldacc, int n, in
 // Panel of row groups g .. g+ng, elements k .. k+n: the dequantised weights as [n][32] floats; rows past the last are 0.
 static void fill_panel(const struct mat *m, int g, int ng, int k, int n, float *panel)
 {
-    const struct quant *q = quant_get(m->type);
     float row[PANEL_K];
     for (int r = 0; r < ng * MAT_GROUP; r++) {
         int at = g * MAT_GROUP + r;
         if (at < m->rows)
-            q->dequantize(file_row(m, at, k), row, (size_t)n);
+            file_floats(m, at, k, n, row);
         else
             memset(row, 0, sizeof row);
         for (int i = 0; i < n; i++)

@@ -51,20 +51,27 @@ struct mat {
     enum mat_form form;
     int rows, cols;
     int block, record;    // of a packed integer record: k, bytes
+    int head;             // bytes of a record before its planes
+    enum quant_number number;  // of forms that leave it open
     const int8_t *table;  // of the form's look-up
     float unit;           // d is multiplied by it
     size_t bytes;         // of the packed form; 0 when borrowed
     const uint8_t *data;  // set by the owner: the mapping, or what mat_pack filled
+    const struct quant_parts *parts;  // where the file's rows lie, instead of in blocks; borrowed; NULL: in blocks
 };
 
 // Chooses layout and size; every type is packed. math = MAT_INT8 falls to the f32 chain for float types (mat_uses_int8
 // tells). Errors: ERR_INVALID when cols is not a multiple of the type's block.
 MUST_CHECK err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e);
+// The same of a tensor whose rows lie in parts: records are its groups, with its kind of numbers. *parts must live until
+// the packing is done, of a borrowed matrix as long as it.
+MUST_CHECK err_code mat_plan_parts(struct mat *m, enum quant_type type, const struct quant_parts *parts, int rows, int cols,
+                                   enum mat_math math, err *e);
 bool mat_uses_int8(const struct mat *m);
 static inline int mat_groups(const struct mat *m) { return (m->rows + MAT_GROUP - 1) / MAT_GROUP; }
 
-// Packs row groups g0..g1 from src (the file's rows from row 0) into dst (m->bytes long, 64-byte aligned). Groups are
-// independent: lanes may pack side by side. Rows past the last are zero.
+// Packs row groups g0..g1 from src (the file's rows from row 0; NULL of a matrix in parts) into dst (m->bytes long, 64-byte
+// aligned). Groups are independent: lanes may pack side by side. Rows past the last are zero.
 void mat_pack(const struct mat *m, uint8_t *dst, const void *src, int g0, int g1);
 
 // Dequantises row r to cols floats, from either layout (embedding look-up, checks).

@@ -105,10 +105,15 @@ static void put_plane(enum mat_plane plane, uint8_t *dst, int r, const uint8_t *
     }
 }
 
-static void put_numbers(enum mat_numbers numbers, uint8_t *record, int r, const struct quant_codes *c)
+static void put_numbers(const struct mat *m, uint8_t *record, int r, const struct quant_codes *c)
 {
-    switch (numbers) {
+    size_t size = (size_t)quant_number_bytes(m->number);
+    switch (mat_traits[m->form].numbers) {
     case MAT_NUMBERS_NONE:
+        break;
+    case MAT_NUMBERS_ANY_ADD:
+        memcpy(record + (size_t)r * size, c->d, size);
+        memcpy(record + (MAT_GROUP + (size_t)r) * size, c->m, size);
         break;
     case MAT_NUMBERS_E8M0:
         record[r] = c->d[0];
@@ -128,12 +133,12 @@ static void put_numbers(enum mat_numbers numbers, uint8_t *record, int r, const 
 static void pack_block(const struct mat *m, const struct quant *q, const uint8_t *src, uint8_t *record, int r)
 {
     struct quant_codes c;
-    int scales = mat_pack_scales(m->form, m->block), numbers = mat_pack_numbers(m->form);
+    int scales = mat_pack_scales(m->form, m->block), numbers = m->head - 8 * scales;
     q->codes(src, &c);
-    put_numbers(mat_traits[m->form].numbers, record, r, &c);
+    put_numbers(m, record, r, &c);
     for (int i = 0; i < scales; i++)
         record[numbers + 8 * i + r] = c.scales[i];
-    uint8_t *plane = record + numbers + 8 * scales;
+    uint8_t *plane = record + m->head;
     for (int b = 0; b < m->block / 32; b++, plane += mat_pack_plane(m->form))
         put_plane(mat_traits[m->form].plane, plane, r, c.u + 32 * b);
 }
@@ -170,6 +175,40 @@ static void pack_row(const struct mat *m, const uint8_t *src, uint8_t *dst, int 
     }
 }
 
+// A group of an MLX tensor is a record's row: its numbers as they are, and the codes of each 32.
+static void pack_affine(const struct mat *m, const struct quant *q, int row, int k, uint8_t *record, int r)
+{
+    const size_t bytes = (size_t)q->block_bytes - 8;  // of 32 codes, which follow two f32
+    const struct quant_parts *p = m->parts;
+    size_t size = (size_t)quant_number_bytes(p->number);
+    size_t at = ((size_t)row * (size_t)(m->cols / p->group) + (size_t)(k / p->group)) * size;
+    struct quant_codes c;
+    const uint8_t *codes = p->codes + ((size_t)row * (size_t)(m->cols / 32) + (size_t)(k / 32)) * bytes;
+    uint8_t block[64] = {0}, *plane = record + m->head;
+    for (int b = 0; b < m->block / 32; b++, codes += bytes, plane += mat_pack_plane(m->form)) {
+        memcpy(block + 8, codes, bytes);
+        q->codes(block, &c);
+        put_plane(mat_traits[m->form].plane, plane, r, c.u);
+    }
+    memcpy(c.d, p->scales + at, size);
+    memcpy(c.m, p->biases + at, size);
+    put_numbers(m, record, r, &c);
+}
+
+static void pack_parts_row(const struct mat *m, int row, uint8_t *dst, int r)
+{
+    const struct quant *q = quant_get(m->type);
+    uint8_t block[64];
+    for (int k = 0; k < m->cols; k += m->block, dst += m->record) {
+        if (mat_traits[m->form].numbers == MAT_NUMBERS_ANY_ADD) {
+            pack_affine(m, q, row, k, dst, r);
+            continue;
+        }
+        quant_gather(m->type, m->parts, m->cols, row, k, q->block, block);
+        pack_block(m, q, block, dst, r);
+    }
+}
+
 static void pack_group(const struct mat *m, uint8_t *dst, const uint8_t *src, int g)
 {
     const struct quant *q = quant_get(m->type);
@@ -178,8 +217,12 @@ static void pack_group(const struct mat *m, uint8_t *dst, const uint8_t *src, in
     dst += (size_t)g * records * (size_t)m->record;
     if (rows < MAT_GROUP)
         memset(dst, 0, records * (size_t)m->record);
-    for (int r = 0; r < rows; r++)
-        pack_row(m, src + (size_t)(g * MAT_GROUP + r) * row_bytes, dst, r);
+    for (int r = 0; r < rows; r++) {
+        if (m->parts)
+            pack_parts_row(m, g * MAT_GROUP + r, dst, r);
+        else
+            pack_row(m, src + (size_t)(g * MAT_GROUP + r) * row_bytes, dst, r);
+    }
 }
 
 // 8 rows of elements of a constant size.
@@ -253,6 +296,13 @@ static void get_numbers(const struct mat *m, const uint8_t *record, int r, struc
 {
     enum mat_numbers numbers = mat_traits[m->form].numbers;
     c->s[0] = c->s[1] = c->m[0] = c->m[1] = 1;
+    if (numbers == MAT_NUMBERS_ANY_ADD) {
+        size_t size = (size_t)quant_number_bytes(m->number);
+        c->d[0] = get_float(m->number, record + (size_t)r * size);
+        c->min = -get_float(m->number, record + (MAT_GROUP + (size_t)r) * size);
+        c->has_min = true;
+        return;
+    }
     c->d[0] = numbers == MAT_NUMBERS_E8M0 ? e8m0_half(record[r]) : get_f16(record + 2 * r) * m->unit;
     c->has_min = numbers == MAT_NUMBERS_F16_ADD || numbers == MAT_NUMBERS_F16_SUB;
     c->min = c->has_min ? get_f16(record + 16 + 2 * r) : 0;
@@ -263,7 +313,7 @@ static void get_numbers(const struct mat *m, const uint8_t *record, int r, struc
 // Sub-scales of 32-block b.
 static void get_scales(const struct mat *m, const uint8_t *record, int b, int r, struct mat_codes *c)
 {
-    const uint8_t *scale = record + mat_pack_numbers(m->form) + r;
+    const uint8_t *scale = record + m->head - 8 * mat_pack_scales(m->form, m->block) + r;
     switch (mat_traits[m->form].scales) {
     case MAT_SCALES_NONE:
         break;
@@ -296,7 +346,7 @@ static void get_scales(const struct mat *m, const uint8_t *record, int b, int r,
 void mat_pack_codes(const struct mat *m, const uint8_t *record, int b, int r, struct mat_codes *ret_codes)
 {
     const struct mat_traits *t = &mat_traits[m->form];
-    const uint8_t *plane = record + mat_pack_head(m->form, m->block) + b * mat_pack_plane(m->form);
+    const uint8_t *plane = record + m->head + b * mat_pack_plane(m->form);
     for (int i = 0; i < 32; i++) {
         int u = get_code(t->plane, plane, r, i);
         ret_codes->v[i] = t->lookup ? m->table[u] : u - t->zero;
@@ -304,4 +354,26 @@ void mat_pack_codes(const struct mat *m, const uint8_t *record, int b, int r, st
     ret_codes->split = false;
     get_numbers(m, record, r, ret_codes);
     get_scales(m, record, b, r, ret_codes);
+}
+
+// Numbers of f16 only: the other kinds are either finite by themselves or not written to files.
+bool mat_pack_finite(const struct mat *m, int g0, int g1, int *ret_row, int *ret_col)
+{
+    enum mat_numbers numbers = mat_traits[m->form].numbers;
+    size_t records = (size_t)(m->cols / m->block);
+    int count = numbers == MAT_NUMBERS_F16 ? 8 : numbers == MAT_NUMBERS_F16_ADD || numbers == MAT_NUMBERS_F16_SUB ? 16 : 0;
+    const uint8_t *record = m->data + (size_t)g0 * records * (size_t)m->record;
+    for (int g = g0; g < g1; g++) {
+        for (size_t i = 0; i < records; i++, record += m->record) {
+            int bad = -1;
+            for (int k = 0; k < count; k++)
+                bad = (get_u16(record + 2 * k) & 0x7c00) == 0x7c00 ? k : bad;
+            if (bad >= 0) {
+                *ret_row = g * MAT_GROUP + bad % 8;
+                *ret_col = (int)i * m->block;
+                return false;
+            }
+        }
+    }
+    return true;
 }

@@ -7,6 +7,8 @@
 //   numbers    F16        f16 d
 //              F16_ADD    f16 d, then f16 m: value = d * code + m
 //              F16_SUB    f16 d, then f16 m: value = d * scale * code - m * min
+//              ANY_ADD    d, then m, both f16, bf16 or f32 as the matrix says: value = d * code + m; it also says how many k
+//                         a record has
 //              E8M0       u8 e: d = 2^(e - 128)
 //              NONE       (the sub-scales are the d)
 //   sub-scales I8_32      i8 scale, for each 32 k
@@ -32,7 +34,10 @@
 
 #include "kernels/quant.h"
 
-enum mat_numbers { MAT_NUMBERS_NONE, MAT_NUMBERS_F16, MAT_NUMBERS_F16_ADD, MAT_NUMBERS_F16_SUB, MAT_NUMBERS_E8M0 };
+enum { MAT_PACK_LAYOUT = 1 };  // the version of all this in files; another byte order is another number
+
+enum mat_numbers { MAT_NUMBERS_NONE, MAT_NUMBERS_F16, MAT_NUMBERS_F16_ADD, MAT_NUMBERS_F16_SUB,
+                   MAT_NUMBERS_ANY_ADD, MAT_NUMBERS_E8M0 };
 enum mat_scales { MAT_SCALES_NONE, MAT_SCALES_I8_32, MAT_SCALES_I8_16, MAT_SCALES_U8_32, MAT_SCALES_U4_16, MAT_SCALES_E4M3_16 };
 enum mat_plane { MAT_PLANE_BYTES, MAT_PLANE_NIBBLES, MAT_PLANE_5BIT, MAT_PLANE_6BIT, MAT_PLANE_3BIT, MAT_PLANE_2BIT };
 enum mat_table { MAT_TABLE_NONE, MAT_TABLE_IQ4, MAT_TABLE_E2M1, MAT_TABLE_IQ3_XXS, MAT_TABLE_IQ3_S, MAT_TABLE_IQ2, MAT_TABLE_IQ1 };
@@ -68,11 +73,11 @@ struct mat_packing {
 };
 const struct mat_packing *mat_pack_of(enum quant_type type);
 
-// Bytes of one number array, of the sub-scales and of a plane of 32 k.
+// Bytes of the numbers, of the sub-scales and of a plane of 32 k. Of ANY_ADD the matrix tells: its head and record.
 static inline int mat_pack_numbers(enum mat_form f)
 {
     enum mat_numbers n = mat_traits[f].numbers;
-    return n == MAT_NUMBERS_NONE ? 0 : n == MAT_NUMBERS_E8M0 ? 8 : n == MAT_NUMBERS_F16 ? 16 : 32;
+    return n == MAT_NUMBERS_NONE || n == MAT_NUMBERS_ANY_ADD ? 0 : n == MAT_NUMBERS_E8M0 ? 8 : n == MAT_NUMBERS_F16 ? 16 : 32;
 }
 
 static inline int mat_pack_scales(enum mat_form f, int block)  // arrays of 8
@@ -107,5 +112,8 @@ struct mat_codes {
 };
 
 struct mat;
+// Whether the numbers of groups g0..g1 of a packed matrix are finite; else the row and column of the first that is not.
+bool mat_pack_finite(const struct mat *m, int g0, int g1, int *ret_row, int *ret_col);
+
 // Row r (0..7) of the b-th 32-block of a record.
 void mat_pack_codes(const struct mat *m, const uint8_t *record, int b, int r, struct mat_codes *ret_codes);

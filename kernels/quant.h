@@ -21,7 +21,7 @@ enum quant_type {
 // One block of the file as the kernels pack it (kernels/mat_pack.h): the row's numbers as stored, then sub-scales and
 // codes in k order. A block of the file is a record's block.
 struct quant_codes {
-    uint8_t d[2], m[2];    // f16, or one byte
+    uint8_t d[4], m[4];    // f16, one byte, or the matrix's kind of numbers
     uint8_t scales[16];    // as the form has them
     uint8_t u[256];
 };
@@ -38,6 +38,23 @@ struct quant {
 };
 
 const struct quant *quant_get(enum quant_type type);
+
+// A tensor whose rows lie in arrays of their own instead of blocks (MLX): codes, one stream of bits a row, the lowest bits
+// first, and for each `group` columns a scale and, where the type has one, an offset. Borrowed.
+enum quant_number { QUANT_NUMBER_F16, QUANT_NUMBER_BF16, QUANT_NUMBER_F32 };
+struct quant_parts {
+    const uint8_t *codes, *scales, *biases;  // biases NULL: the type has none
+    int group;                               // a multiple of 32, or of scales of one byte what the type has
+    enum quant_number number;                // scales and biases of the MLX types
+};
+// Whether a type may lie so, and bits of a code then.
+bool quant_has_parts(enum quant_type type, int *ret_bits);
+// Elements k..k+n of row r (multiples of the type's block) as blocks of the type.
+void quant_gather(enum quant_type type, const struct quant_parts *p, int cols, int r, int k, int n, uint8_t *dst);
+static inline int quant_number_bytes(enum quant_number number)
+{
+    return number == QUANT_NUMBER_F32 ? 4 : 2;
+}
 
 // The type with this GGUF number or this name (any case); false when there is none.
 bool quant_from_ggml(uint32_t id, enum quant_type *ret_type);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -440,6 +441,31 @@ static int run_not_built(int nargs, char **args)
     return 3;
 }
 
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+static int run_quantize(int nargs, char **args)
+{
+    struct tools_quantize q = {.progress = stderr, .stop = &interrupted};
+    const struct option options[] = {{"--type", &q.type, NULL, NULL}, {"--threads", NULL, &q.threads, NULL}};
+    int status = read_options(nargs - (nargs > 1), args + (nargs > 1), options, sizeof options / sizeof *options, &q.dst);
+    q.src = nargs > 1 ? args[0] : NULL;
+    if (status)
+        return status;
+    if (!q.src || q.src[0] == '-' || !q.dst || !q.type)
+        return misuse("quantize needs SRC, DST and --type q8 or q4%s", "");
+    struct sigaction on = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
+    sigaction(SIGINT, &on, NULL);
+    sigaction(SIGTERM, &on, NULL);
+    err e = {0};
+    return tools_quantize(&q, &e) ? fail(&e) : 0;
+}
+
 static const struct command commands[] = {
     {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
     {"show", "PATH", "what is in a model and what it needs", run_show},
@@ -458,7 +484,7 @@ static const struct command commands[] = {
     {"pull", "REPO", "fetch a model (not built yet)", run_not_built},
     {"list", "", "models in the store (not built yet)", run_not_built},
     {"rm", "NAME", "remove a model from the store (not built yet)", run_not_built},
-    {"quantize", "SRC DST --type q8|q4", "write a pre-quantised model (not built yet)", run_not_built},
+    {"quantize", "SRC DST --type q8|q4 [--threads N]", "write a model with its weights quantised and packed, which loads without copying", run_quantize},
 };
 
 static int help(void)

@@ -149,7 +149,7 @@ static err_code read_tensor(const struct opening *o, const char *name, const int
         return err_set(o->e, ERR_MEMORY, "%s: no memory for tensor '%s'", weights_path(o->w), name);
     quant_get(t->type)->dequantize(t->data, v, n);
     weights_release(o->w, t);
-    packed_use(o->packed, t);
+    packed_use(o->packed, t, PACKED_AS_PLAIN);
     *ret = v;
     return ERR_OK;
 }

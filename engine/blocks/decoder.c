@@ -58,10 +58,6 @@ static err_code refuse(const struct weights *w, bool experts, err *e)
     size_t n;
     if (meta_string(w, "quantization_config.quant_method", &s, &n))
         return err_set(e, ERR_UNSUPPORTED, "%s: weights quantised by '%.*s' are not built", weights_path(w), (int)n, s);
-    int64_t bits;
-    if (meta_int(w, "quantization.bits", &bits))
-        return err_set(e, ERR_UNSUPPORTED, "%s: MLX weights of %lld bits are not built", weights_path(w),
-                       (long long)bits);
     if (meta_string(w, "hidden_act", &s, &n) && !is_silu(s, n))
         return err_set(e, ERR_UNSUPPORTED, "%s: hidden_act '%.*s' is not built, expected 'silu'", weights_path(w),
                        (int)n, s);

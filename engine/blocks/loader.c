@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/weights/mlx.h"
 #include "kernels/host.h"
 
 enum {
@@ -26,7 +27,8 @@ enum {
     TABLE_MAX = 512 << 20,         // a larger table stays in the file
 };
 
-enum item_kind { ITEM_MATRIX, ITEM_CONV, ITEM_TABLE, ITEM_LOOK };  // a table is copied; LOOK is one that is only checked
+// A table is copied, LOOK is one that is only checked; so is what the file has PACKED. PARTS is a matrix of MLX.
+enum item_kind { ITEM_MATRIX, ITEM_CONV, ITEM_TABLE, ITEM_LOOK, ITEM_PACKED, ITEM_PARTS };
 
 struct item {
     enum item_kind kind;
@@ -108,7 +110,7 @@ static bool fits(const struct tensor *t, const int64_t *shape, int ndim)
 
 // The tensor of this name and shape. Vectors are asked for with ndim 1.
 static err_code find(struct loader *ld, const struct weights *w, const char *name, const int64_t *shape, int ndim,
-                     const struct tensor **ret_tensor, err *e)
+                     enum packed_use use, const struct tensor **ret_tensor, err *e)
 {
     const struct tensor *t = weights_find_raw(w, name);
     if (!t)
@@ -123,9 +125,18 @@ static err_code find(struct loader *ld, const struct weights *w, const char *nam
         return err_set_param(e, ERR_CORRUPT, name, "%s: tensor '%s' has shape [%s], expected [%s]", weights_path(w), name,
                              found, expected);
     }
-    packed_use(ld->packed, t);
+    if ((t->packed || t->parts) && use == PACKED_AS_PLAIN)
+        return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor '%s' is quantised as %s, expected plain rows", weights_path(w),
+                             name, t->dtype);
+    packed_use(ld->packed, t, use);
     *ret_tensor = t;
     return ERR_OK;
+}
+
+// As the tensor's rows lie.
+static err_code plan(struct mat *m, const struct tensor *t, int rows, int cols, enum mat_math math, err *e)
+{
+    return t->parts ? mat_plan_parts(m, t->type, t->parts, rows, cols, math, e) : mat_plan(m, t->type, rows, cols, math, e);
 }
 
 static struct item *add_item(struct loader *ld, enum item_kind kind, const struct weights *w, const struct tensor *t)
@@ -156,20 +167,31 @@ static void add_part(struct loader *ld, struct mat *m, const struct weights *w, 
 static void add_matrix(struct loader *ld, struct mat *m, const struct weights *w, const struct tensor *t)
 {
     add_part(ld, m, w, t, 0, t->bytes);
+    struct item *it = &ld->items[ld->nitems - 1];
+    if (t->packed) {
+        it->kind = ITEM_PACKED;
+        it->size = m->bytes;
+        it->bytes = 0;
+        it->group_bytes = m->bytes / (size_t)it->groups;
+        ld->packed->mapped += m->bytes;
+    } else if (t->parts) {
+        it->kind = ITEM_PARTS;
+        it->group_bytes += MAT_GROUP * (mlx_row_bytes(t, 0) + mlx_row_bytes(t, 1));
+    }
 }
 
 static err_code matrix(struct loader *ld, const struct weights *w, const char *name, int rows, int cols, struct mat *m,
                        err *e)
 {
     const struct tensor *t;
-    err_code code = find(ld, w, name, (int64_t[]){rows, cols}, 2, &t, e);
+    err_code code = find(ld, w, name, (int64_t[]){rows, cols}, 2, PACKED_AS_MATRIX, &t, e);
     if (code)
         return code;
-    struct mat plan;
-    code = mat_plan(&plan, t->type, rows, cols, ld->math, e);
+    struct mat planned;
+    code = plan(&planned, t, rows, cols, ld->math, e);
     if (code)
         return err_wrap(e, "%s: tensor '%s'", weights_path(w), name);
-    *m = plan;
+    *m = planned;
     packed_count(ld->packed, m);
     add_matrix(ld, m, w, t);
     return ERR_OK;
@@ -178,15 +200,15 @@ static err_code matrix(struct loader *ld, const struct weights *w, const char *n
 err_code loader_slice(struct loader *ld, const char *name, const struct loader_slice *s, struct mat *m, err *e)
 {
     const struct tensor *t;
-    err_code code = find(ld, ld->weights, name, (int64_t[]){s->count, s->out, s->cols}, 3, &t, e);
+    err_code code = find(ld, ld->weights, name, (int64_t[]){s->count, s->out, s->cols}, 3, PACKED_AS_PLAIN, &t, e);
     if (code)
         return code;
-    struct mat plan;
-    code = mat_plan(&plan, t->type, s->rows, s->cols, ld->math, e);
+    struct mat planned;
+    code = mat_plan(&planned, t->type, s->rows, s->cols, ld->math, e);
     if (code)
         return err_wrap(e, "%s: tensor '%s'", weights_path(ld->weights), name);
     size_t row = t->bytes / ((size_t)s->count * (size_t)s->out);
-    *m = plan;
+    *m = planned;
     packed_count(ld->packed, m);
     add_part(ld, m, ld->weights, t, ((size_t)s->index * (size_t)s->out + (size_t)s->first) * row, (size_t)s->rows * row);
     return ERR_OK;
@@ -195,13 +217,13 @@ err_code loader_slice(struct loader *ld, const char *name, const struct loader_s
 err_code loader_conv(struct loader *ld, const char *name, int cout, int cin, struct conv *c, err *e)
 {
     const struct tensor *t;
-    err_code code = find(ld, ld->weights, name, (int64_t[]){cout, cin, 3, 3}, 4, &t, e);
-    struct conv plan;
-    if (!code && (code = conv_plan(&plan, t->type, cout, cin, e)))
+    err_code code = find(ld, ld->weights, name, (int64_t[]){cout, cin, 3, 3}, 4, PACKED_AS_PLAIN, &t, e);
+    struct conv planned;
+    if (!code && (code = conv_plan(&planned, t->type, cout, cin, e)))
         err_wrap(e, "%s: tensor '%s'", weights_path(ld->weights), name);
     if (code)
         return code;
-    *c = plan;
+    *c = planned;
     struct item *it = add_item(ld, ITEM_CONV, ld->weights, t);
     it->conv = c;
     it->bytes = c->bytes;
@@ -237,7 +259,7 @@ static err_code reordered(struct loader *ld, const struct weights *w, const char
     const struct tensor *t;
     if (!row_order && !col_order)
         return matrix(ld, w, name, rows, cols, m, e);
-    err_code code = find(ld, w, name, (int64_t[]){rows, cols}, 2, &t, e);
+    err_code code = find(ld, w, name, (int64_t[]){rows, cols}, 2, PACKED_AS_PLAIN, &t, e);
     const struct quant *q = code ? NULL : quant_get(t->type);
     if (!code && q->block > 1)
         code = err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor '%s' is quantised, expected floats", weights_path(w), name);
@@ -280,7 +302,7 @@ static err_code check_copy(struct loader *ld, const char *copy, const char *name
 {
     const struct weights *w = lora_weights(ld->adapter);
     const struct tensor *t, *base = weights_find(ld->weights, name);
-    err_code code = find(ld, w, copy, (int64_t[]){out, in}, 2, &t, e);
+    err_code code = find(ld, w, copy, (int64_t[]){out, in}, 2, PACKED_AS_PLAIN, &t, e);
     if (code || !base || quant_get(base->type)->block > 1 || quant_get(t->type)->block > 1)
         return code;
     float *x = mem_new(2 * (size_t)in * sizeof *x);
@@ -330,16 +352,19 @@ bool loader_has(const struct loader *ld, const char *name)
 err_code loader_table(struct loader *ld, const char *name, int rows, int cols, struct mat *ret_table, err *e)
 {
     const struct tensor *t;
-    err_code code = find(ld, ld->weights, name, (int64_t[]){rows, cols}, 2, &t, e);
+    err_code code = find(ld, ld->weights, name, (int64_t[]){rows, cols}, 2, PACKED_AS_TABLE, &t, e);
     if (code)
         return code;
     struct mat m;
-    code = mat_plan(&m, t->type, rows, cols, MAT_F32, e);
+    code = plan(&m, t, rows, cols, MAT_F32, e);
     if (code)
         return err_wrap(e, "%s: tensor '%s'", weights_path(ld->weights), name);
-    m.layout = MAT_BORROWED;
+    m.layout = t->packed ? MAT_PACKED : MAT_BORROWED;
     m.bytes = 0;
+    m.data = t->data;
     *ret_table = m;
+    if (t->packed || t->parts)
+        return ERR_OK;
     add_matrix(ld, ret_table, ld->weights, t);
     struct item *it = &ld->items[ld->nitems - 1];
     if (t->bytes > TABLE_MAX) {
@@ -353,7 +378,7 @@ err_code loader_floats(struct loader *ld, const char *name, const int64_t *shape
 {
     const struct tensor *t;
     size_t n = 1;
-    err_code code = find(ld, ld->weights, name, shape, ndim, &t, e);
+    err_code code = find(ld, ld->weights, name, shape, ndim, PACKED_AS_PLAIN, &t, e);
     if (code)
         return code;
     for (int i = 0; i < ndim; i++)
@@ -417,10 +442,54 @@ static void place_groups(const struct item *it, int g0, int g1, const uint8_t *b
         memcpy((uint8_t *)it->mat->data + (size_t)g0 * it->group_bytes, bytes, n);
 }
 
+// Rows r0.. of a matrix in parts: codes, scales and offsets one after another in the buffer. As above, the pointers are those
+// of row 0.
+static err_code pack_parts(const struct item *it, int g0, int g1, uint8_t *buffer, err *e)
+{
+    const struct tensor *t = it->tensor;
+    struct quant_parts parts = *t->parts;
+    struct mat m = *it->mat;
+    size_t r0 = (size_t)g0 * MAT_GROUP, r1 = (size_t)g1 * MAT_GROUP;
+    size_t n = (r1 < (size_t)m.rows ? r1 : (size_t)m.rows) - r0, row = t->bytes / (size_t)m.rows;
+    const uint8_t **arrays[] = {&parts.codes, &parts.scales, &parts.biases};
+    err_code code = ERR_OK;
+    for (int i = 0; i < 3 && *arrays[i] && !code; i++, buffer += n * row, row = i < 3 ? mlx_row_bytes(t, i - 1) : 0) {
+        const struct tensor *from = i ? &t->numbers[i - 1] : t;
+        code = weights_read(it->weights, from, r0 * row, buffer, n * row, e);
+        if (!code && from->type < QUANT_COUNT && i)
+            code = weights_finite(it->weights, from, r0 * row, buffer, n * row, e);
+        *arrays[i] = (const uint8_t *)((uintptr_t)buffer - r0 * row);
+    }
+    m.parts = &parts;
+    if (!code)
+        mat_pack(&m, (uint8_t *)it->mat->data, NULL, g0, g1);
+    return code;
+}
+
+// What the file has packed is used where it is mapped: only its numbers are looked at, which also brings it into memory.
+static err_code check_packed(const struct item *it, int g0, int g1, err *e)
+{
+    int row, col;
+    if (mat_pack_finite(it->mat, g0, g1, &row, &col))
+        return ERR_OK;
+    return err_set_param(e, ERR_CORRUPT, it->tensor->name,
+                         "%s: tensor '%s' of %s has a scale that is not finite in row %d, column %d, expected finite numbers",
+                         weights_path(it->weights), it->tensor->name, it->tensor->dtype, row, col);
+}
+
 static err_code do_job(const struct job *j, size_t piece_bytes, uint8_t *buffer, err *e)
 {
     const struct item *it = j->item;
     int step = (int)(piece_bytes / it->group_bytes);
+    if (it->kind == ITEM_PACKED)
+        return check_packed(it, j->g0, j->g1, e);
+    for (int g = j->g0; it->kind == ITEM_PARTS && g < j->g1; g += step) {
+        err_code code = pack_parts(it, g, g + step < j->g1 ? g + step : j->g1, buffer, e);
+        if (code)
+            return code;
+    }
+    if (it->kind == ITEM_PARTS)
+        return ERR_OK;
     for (int g = j->g0; g < j->g1; g += step) {
         int end = g + step < j->g1 ? g + step : j->g1;
         size_t begin = it->begin + (size_t)g * it->group_bytes, n = span(it, g, end);
@@ -540,7 +609,7 @@ static err_code place(struct loader *ld, err *e)
         const uint8_t *at = ld->packed->map + it->offset;
         if (it->kind == ITEM_CONV)
             it->conv->data = at;
-        else if (it->kind != ITEM_LOOK)
+        else if (it->kind != ITEM_LOOK && it->kind != ITEM_PACKED)
             it->mat->data = at;
     }
     return ERR_OK;
@@ -549,8 +618,6 @@ static err_code place(struct loader *ld, err *e)
 err_code loader_run(struct loader *ld, int threads, err *e)
 {
     err_code code = place(ld, e);
-    if (code)
-        return code;
     struct packing p = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct job *jobs = make_jobs(ld, &p.njobs, &p.piece_bytes);
     p.jobs = jobs;

@@ -7,6 +7,8 @@
 //     loader_run(ld, threads, &e);
 //     m->packed = loader_take(ld);                                         // or loader_free(ld) on failure
 //
+// Of weights that are open for a survey (weights_set_survey) nothing is packed: what was asked for is in struct packed.
+//
 // Two phases because packing wants every core. A matrix' address must not change between being asked for and
 // loader_run. A missing tensor or a wrong shape is ERR_CORRUPT naming tensor, found and expected shape.
 #pragma once

@@ -18,23 +18,26 @@ void packed_free(struct packed *p)
     mem_free_pages(p->map, p->bytes);
     arena_done(&p->vectors);
     free(p->used);
+    free(p->uses);
     free(p->matrices);
     free(p);
 }
 
 size_t packed_bytes(const struct packed *p)
 {
-    return p->bytes;
+    return p->bytes + p->mapped;
 }
 
-void packed_use(struct packed *p, const struct tensor *t)
+void packed_use(struct packed *p, const struct tensor *t, enum packed_use use)
 {
     if (p->nused && p->used[p->nused - 1] == t)
         return;  // the slices of a stack follow each other
     if (p->nused == p->cap) {
         p->cap = p->cap ? p->cap * 2 : 64;
         p->used = mem_resize(p->used, p->cap * sizeof *p->used);
+        p->uses = mem_resize(p->uses, p->cap * sizeof *p->uses);
     }
+    p->uses[p->nused] = use;
     p->used[p->nused++] = t;
 }
 

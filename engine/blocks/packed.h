@@ -19,11 +19,16 @@ struct packed_matrix {
     size_t bytes;  // read to multiply by it once
 };
 
+// What a tensor is used as. A matrix is multiplied by, a table read by row; both may be packed.
+enum packed_use { PACKED_AS_PLAIN, PACKED_AS_MATRIX, PACKED_AS_TABLE };
+
 struct packed {
     uint8_t *map;          // packed matrices and tables, one after another
     size_t bytes;
+    size_t mapped;         // of matrices that are used as they lie in the file
     struct arena vectors;  // norm weights and biases as f32
-    const struct tensor **used;
+    const struct tensor **used;  // in the order they were asked for
+    enum packed_use *uses;       // of each
     size_t nused, cap;
     struct packed_matrix *matrices;
     size_t nmatrices, matrix_cap;
@@ -31,8 +36,8 @@ struct packed {
 
 struct packed *packed_new(void);
 void packed_free(struct packed *p);
-size_t packed_bytes(const struct packed *p);
-void packed_use(struct packed *p, const struct tensor *t);
+size_t packed_bytes(const struct packed *p);  // what was packed, and what is used in the mapping
+void packed_use(struct packed *p, const struct tensor *t, enum packed_use use);
 // Whether some matrix, table or vector of the model was made from this tensor.
 bool packed_uses(const struct packed *p, const struct tensor *t);
 void packed_count(struct packed *p, const struct mat *m);

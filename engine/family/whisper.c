@@ -189,7 +189,7 @@ static err_code pack_convolution(struct opening *o, int i, struct linear *l)
     mat_pack(&l->w, packed, turned, 0, mat_groups(&l->w));
     l->w.data = packed;
     free(turned);
-    packed_use(o->m->packed, t);
+    packed_use(o->m->packed, t, PACKED_AS_PLAIN);
     o->m->resident_bytes += l->w.bytes;
     return ERR_OK;
 }

@@ -46,6 +46,14 @@ static int by_name(const void *a, const void *b)
     return c ? c : x->shard - y->shard;
 }
 
+void directory_list(struct directory *d)
+{
+    d->usable_count = 0;
+    for (size_t i = 0; i < d->count; i++)
+        if (d->all[i].type < QUANT_COUNT)
+            d->usable[d->usable_count++] = &d->all[i];
+}
+
 err_code directory_seal(struct directory *d, const char *const *files, err *e)
 {
     if (d->count == 0)
@@ -63,9 +71,7 @@ err_code directory_seal(struct directory *d, const char *const *files, err *e)
     d->usable = mem_try(d->count * sizeof *d->usable);
     if (!d->usable)
         return err_set(e, ERR_MEMORY, "no memory for a list of %zu tensors", d->count);
-    for (size_t i = 0; i < d->count; i++)
-        if (d->all[i].type < QUANT_COUNT)
-            d->usable[d->usable_count++] = &d->all[i];
+    directory_list(d);
     return ERR_OK;
 }
 

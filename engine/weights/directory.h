@@ -38,6 +38,9 @@ MUST_CHECK err_code directory_add(struct directory *d, const struct tensor *t, e
 // files[t.shard] is a file's name, for messages. ERR_CORRUPT when a name appears twice.
 MUST_CHECK err_code directory_seal(struct directory *d, const char *const *files, err *e);
 
+// Lists again which tensors of a sealed directory are usable: types were given, or tensors taken out, since.
+void directory_list(struct directory *d);
+
 const struct tensor *directory_find(const struct directory *d, const char *name); // of any dtype; NULL: there is none
 void directory_done(struct directory *d);
 

@@ -443,6 +443,8 @@ static err_code read_file(const struct format_file *f, struct directory *d, stru
     size_t first = c.at;
     for (uint64_t i = 0; i < keys && !rc; i++)
         rc = take_key(&c, i, m, e);
+    m->keys = f->data;
+    m->keys_len = c.at;
     if (!rc)
         rc = meta_own(m, f->name, f->data + first, c.at - first, e);
     if (!rc)

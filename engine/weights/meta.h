@@ -47,6 +47,9 @@ struct meta {
     struct meta_value *values; // sorted by key once sealed
     size_t count, cap;
     struct json_t *config; // then GGUF's values are empty; owned
+    const uint8_t *keys;   // the GGUF file's head and keys; NULL: metadata is config.json's
+    size_t keys_len;
+    bool gguf_beside;      // of a safetensors file: the metadata is in STORE_KEYS beside it
     struct json_t *scope;  // part of config that is asked first; NULL: none
 };
 

@@ -14,6 +14,7 @@
 #include "engine/weights/format.h"
 #include "engine/weights/jsonfile.h"
 #include "engine/weights/meta.h"
+#include "engine/weights/own.h"
 
 // All dtypes of the format. The file opens whatever it holds; those without a storage type here cannot be used.
 static const struct dtype {
@@ -36,6 +37,7 @@ struct body {
     const struct format_file *f;
     const uint8_t *data;
     size_t size;
+    const json_t *metadata;  // NULL: none
 };
 
 static const struct dtype *dtype_find(const char *name)
@@ -133,6 +135,8 @@ static err_code read_tensor(const struct body *b, const char *name, const json_t
     t.bytes = end - begin;
     *ret_span = (struct directory_span){begin, end, name};
     rc = check_size(b->f, &t, dt, elements, e);
+    if (!rc)
+        rc = own_tensor(b->f, b->metadata, &t, e);
     return rc ? rc : directory_add(d, &t, e);
 }
 
@@ -145,7 +149,7 @@ static err_code check_metadata(const struct format_file *f, json_t *meta, err *e
         text = text && json_is_string(value);
     if (!text)
         return err_set(e, ERR_CORRUPT, "%s: '__metadata__' is not an object of texts", f->name);
-    return ERR_OK;
+    return own_check(f, meta, e);
 }
 
 static err_code read_tensors(const struct body *b, json_t *header, struct directory *d, err *e)
@@ -158,14 +162,12 @@ static err_code read_tensors(const struct body *b, json_t *header, struct direct
     json_t *value;
     err_code rc = ERR_OK;
     json_object_foreach(header, name, value) {
-        if (strcmp(name, "__metadata__") == 0) {
-            rc = check_metadata(b->f, value, e);
-        } else {
-            rc = directory_check_name(b->f->name, name, strlen(name), n, e);
-            if (!rc)
-                rc = read_tensor(b, name, value, d, &spans[n], e);
-            n++;
-        }
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        rc = directory_check_name(b->f->name, name, strlen(name), n, e);
+        if (!rc)
+            rc = read_tensor(b, name, value, d, &spans[n], e);
+        n++;
         if (rc)
             break;
     }
@@ -191,7 +193,6 @@ static bool probe(const struct format_file *f)
 
 static err_code read_file(const struct format_file *f, struct directory *d, struct meta *m, err *e)
 {
-    (void)m;
     if (f->size < 8)
         return err_set(e, ERR_CORRUPT, "%s: the file has %zu bytes, expected at least the 8 of the header's length",
                        f->name, f->size);
@@ -206,7 +207,14 @@ static err_code read_file(const struct format_file *f, struct directory *d, stru
     err_code rc = jsonfile_parse(f->name, (const char *)f->data + 8, (size_t)n, JSONFILE_STRICT, &header, e);
     if (rc)
         return rc;
-    struct body b = {f, f->data + 8 + n, f->size - 8 - (size_t)n};
+    json_t *metadata = json_object_get(header, "__metadata__");
+    rc = metadata ? check_metadata(f, metadata, e) : ERR_OK;
+    if (rc) {
+        json_decref(header);
+        return rc;
+    }
+    struct body b = {f, f->data + 8 + n, f->size - 8 - (size_t)n, metadata};
+    m->gguf_beside = own_is_gguf(b.metadata);
     rc = read_tensors(&b, header, d, e);
     json_decref(header);
     return rc;

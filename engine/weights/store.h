@@ -11,6 +11,8 @@
 
 enum { STORE_SHARDS = 1024, STORE_SIDES = 32 }; // most files of a model, most JSON side files
 
+#define STORE_KEYS "metadata.gguf" // beside safetensors made of a GGUF: its keys, without tensors
+
 struct store_shard {
     struct file_map map;
     bool mapped; // else the memory is the caller's
@@ -32,4 +34,5 @@ struct weights {
     struct meta meta;
     struct store_side sides[STORE_SIDES];
     int side_count;
+    bool survey;
 };

@@ -15,6 +15,7 @@
 #include "engine/weights/folder.h"
 #include "engine/weights/format.h"
 #include "engine/weights/jsonfile.h"
+#include "engine/weights/mlx.h"
 #include "engine/weights/store.h"
 
 static const char *const side_files[] = {
@@ -261,6 +262,35 @@ static err_code load_json(struct weights *w, err *e)
     return rc ? rc : load_modules(w, e);
 }
 
+// Metadata of a GGUF that was written out as safetensors. Its file stays mapped as a shard without tensors.
+static err_code load_keys(struct weights *w, err *e)
+{
+    struct directory none = {0};
+    int i = w->shard_count;
+    const char *path = folder_join(w->folder, STORE_KEYS, &w->arena);
+    if (i == STORE_SHARDS)
+        return err_set(e, ERR_TOO_LARGE, "%s: more than %d shards", w->names[0], STORE_SHARDS - 1);
+    w->names[i] = STORE_KEYS;
+    w->shards[i] = (struct store_shard){.mapped = true};
+    err_code rc = file_map_open(path, &w->shards[i].map, e);
+    if (rc)
+        return rc;
+    w->shard_count++;
+    struct format_file f = {STORE_KEYS, w->shards[i].map.data, w->shards[i].map.size, i};
+    const struct format *format;
+    rc = format_of(&f, &format, e);
+    if (!rc && format->has_config)
+        rc = err_set(e, ERR_CORRUPT, "%s is %s, expected GGUF", f.name, format->name);
+    meta_done(&w->meta);
+    if (!rc)
+        rc = format->read(&f, &none, &w->meta, e);
+    if (!rc && none.count)
+        rc = err_set(e, ERR_CORRUPT, "%s: has %zu tensors, expected none", f.name, none.count);
+    directory_done(&none);
+    w->container = WEIGHTS_GGUF;
+    return rc;
+}
+
 // ---- the model
 
 static const char *text_of(const struct weights *w, const char *key)
@@ -317,8 +347,12 @@ err_code weights_open(const char *path, struct weights **ret_weights, err *e)
         goto out;
     w->folder = plan.folder;
     rc = plan.config ? open_pipeline(w, plan.config, e) : open_plan(w, &plan, e);
-    if (!rc && w->container == WEIGHTS_HF && !plan.config)
+    if (!rc && w->meta.gguf_beside)
+        rc = load_keys(w, e);
+    else if (!rc && w->container == WEIGHTS_HF && !plan.config)
         rc = load_json(w, e);
+    if (!rc && w->container == WEIGHTS_HF)
+        rc = mlx_join(w, e);
     if (!rc)
         rc = set_arch(w, e);
     if (rc)
@@ -407,6 +441,9 @@ err_code weights_need(const struct weights *w, const char *name, const struct te
     if (t->type >= QUANT_COUNT)
         return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor '%s' is stored as %s, which is not supported",
                              w->names[t->shard], name, t->dtype);
+    if (t->parts || t->packed)
+        return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor '%s' is quantised as %s %s, expected plain rows",
+                             w->names[t->shard], name, t->parts ? "MLX" : "packed", quant_get(t->type)->name);
     *ret_tensor = t;
     return ERR_OK;
 }
@@ -421,12 +458,41 @@ size_t weights_count(const struct weights *w)
     return w->directory.usable_count;
 }
 
+static size_t bytes_of(const struct tensor *t)
+{
+    return t->bytes + (t->parts ? (t->parts->biases ? 2u : 1u) * mlx_numbers_bytes(t) : 0);
+}
+
 size_t weights_bytes(const struct weights *w)
 {
     size_t sum = 0;
     for (size_t i = 0; i < w->directory.usable_count; i++)
-        sum += w->directory.usable[i]->bytes;
+        sum += bytes_of(w->directory.usable[i]);
     return sum;
+}
+
+bool weights_keys(const struct weights *w, const uint8_t **ret_keys, size_t *ret_len)
+{
+    if (!w->meta.keys)
+        return false;
+    *ret_keys = w->meta.keys;
+    *ret_len = w->meta.keys_len;
+    return true;
+}
+
+const struct tensor *weights_at_raw(const struct weights *w, size_t i)
+{
+    return i < w->directory.count ? &w->directory.all[i] : NULL;
+}
+
+void weights_set_survey(struct weights *w)
+{
+    w->survey = true;
+}
+
+bool weights_is_survey(const struct weights *w)
+{
+    return w->survey;
 }
 
 err_code weights_read(const struct weights *w, const struct tensor *t, size_t begin, void *dst, size_t n, err *e)
@@ -467,16 +533,24 @@ err_code weights_finite(const struct weights *w, const struct tensor *t, size_t 
                          t->name, t->dtype, flaw.what, flaw.value, at / cols, at % cols);
 }
 
+static void drop_pages(const void *p, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)p + page - 1) & ~(page - 1), end = ((uintptr_t)p + bytes) & ~(page - 1);
+    if (p && end > begin)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 // Only whole pages of the tensor: its neighbours on the edge pages may be in use.
 void weights_release(const struct weights *w, const struct tensor *t)
 {
     if (!w->shards[t->shard].mapped)
         return;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = ((uintptr_t)t->data + page - 1) & ~(page - 1);
-    uintptr_t end = ((uintptr_t)t->data + t->bytes) & ~(page - 1);
-    if (end > begin)
-        madvise((void *)begin, end - begin, MADV_DONTNEED);
+    drop_pages(t->data, t->bytes);
+    if (t->parts) {
+        drop_pages(t->parts->scales, mlx_numbers_bytes(t));
+        drop_pages(t->parts->biases, mlx_numbers_bytes(t));
+    }
 }
 
 struct json_t *weights_config(const struct weights *w)

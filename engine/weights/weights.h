@@ -33,12 +33,17 @@ struct tensor {
     size_t bytes;
     int shard;
     const char *dtype;           // as the file calls it: "Q4_K", "F16", "I64"
+    // Rows that are not the type's blocks one after another; only linears and tables read such tensors.
+    const struct quant_parts *parts;  // MLX: data and bytes are those of the codes; NULL: none
+    const struct tensor *numbers;     // then the scales, and the offsets if it has them
+    bool packed;                      // in the kernels' own layout (kernels/mat_pack.h), as `oxinferd quantize` writes it
 };
 
 enum weights_container { WEIGHTS_GGUF, WEIGHTS_HF };  // metadata is GGUF's, or config.json's
 
 // path: a GGUF file (any shard of a split one), a safetensors file (or index) beside its config.json, or a folder that
-// holds config.json with model.safetensors or model.safetensors.index.json, or exactly one (split) GGUF. Diffusers'
+// holds config.json with model.safetensors or model.safetensors.index.json, or exactly one (split) GGUF. A folder that
+// `oxinferd quantize` made of a GGUF has metadata.gguf instead of config.json and counts as a GGUF. Diffusers'
 // diffusion_pytorch_model.safetensors counts like model.safetensors; a LoRA's adapter_model.safetensors is read with
 // its adapter_config.json, and pytorch_lora_weights.safetensors with no config. Where a plain name is absent, its half
 // precision variant counts (model.fp16.safetensors). A diffusers pipeline, whose folder has model_index.json and no
@@ -73,6 +78,14 @@ MUST_CHECK err_code weights_need(const struct weights *w, const char *name, cons
 // A tensor of any dtype, for who reads its bytes itself; type is QUANT_COUNT when it is no storage type. NULL: none.
 const struct tensor *weights_find_raw(const struct weights *w, const char *name);
 
+// The GGUF file that the metadata is from, up to the end of its keys. False: it is config.json.
+bool weights_keys(const struct weights *w, const uint8_t **ret_keys, size_t *ret_len);
+// All tensors, also those of no storage type. NULL: past the end.
+const struct tensor *weights_at_raw(const struct weights *w, size_t i);
+
+// The model is opened only to see which tensors it uses (engine/blocks/loader.h): before its family is opened.
+void weights_set_survey(struct weights *w);
+bool weights_is_survey(const struct weights *w);
 // Reads bytes begin .. begin + n of a tensor into dst. Unlike touching t->data, which ends the process when the file
 // has been cut meanwhile, this is ERR_CORRUPT then; and it leaves no mapped pages behind. Any thread.
 MUST_CHECK err_code weights_read(const struct weights *w, const struct tensor *t, size_t begin, void *dst, size_t n,

@@ -182,12 +182,12 @@ INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct ac
                            bool alone, int at_tile, enum mat_write write)
 {
     _Alignas(64) float acc[ACT_TILE * 16];
-    const int size = block_of(f, m), head = mat_pack_head(f, size), n = acts_tile(a, at_tile);
+    const int size = block_of(f, m), head = head_of(f, m), n = acts_tile(a, at_tile);
     const int32_t *pairs = acts_pairs(a);
     const __m256i table = load_table(f, m);
-    size_t bytes = (size_t)(m->cols / size) * (size_t)mat_pack_record(f, size), at = acts_base(a, at_tile);
+    size_t bytes = (size_t)(m->cols / size) * (size_t)record_of(f, m), at = acts_base(a, at_tile);
     const uint8_t *record[2] = {m->data + (size_t)g * bytes, m->data + (size_t)(alone ? g : g + 1) * bytes};
-    int ahead = fetch_ahead(f, size / 32, n);
+    int ahead = fetch_ahead(f, head, size / 32, n);
     memset(acc, 0, (size_t)n * 16 * sizeof *acc);
     for (int i = 0; i < m->cols / size; i++) {
         struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
@@ -196,8 +196,8 @@ INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct ac
             unpack(f, &w, record, numbers, table, head, b, ahead);
             block(f, n, &w, a, pairs, at, acc);
         }
-        record[0] += mat_pack_record(f, size);
-        record[1] += mat_pack_record(f, size);
+        record[0] += record_of(f, m);
+        record[1] += record_of(f, m);
     }
     y += (size_t)at_tile * ACT_TILE * (size_t)ldy + 8 * g;
     for (int k = 0; k < n; k++, y += ldy) {
@@ -227,7 +227,7 @@ INLINE void multiply(enum mat_form f, const struct mat *m, const struct acts *a,
 // The record as numbers: dst[k * MAT_WIDE + row].
 INLINE void numbers_of(enum mat_form f, const struct mat *m, const uint8_t *record, float *dst)
 {
-    const int size = block_of(f, m), head = mat_pack_head(f, size);
+    const int size = block_of(f, m), head = head_of(f, m);
     const struct scales numbers = load_numbers(f, m, record);
     const __m256i table = load_table(f, m), zero = _mm256_set1_epi32(mat_traits[f].zero);
     for (int b = 0; b < size / 32; b++) {
@@ -245,7 +245,7 @@ INLINE void numbers_of(enum mat_form f, const struct mat *m, const uint8_t *reco
                 __m256i v = _mm256_slli_epi32(w[j], 24 - 8 * i);
                 v = is_signed(f) ? _mm256_srai_epi32(v, 24) : _mm256_srli_epi32(v, 24);
                 __m256 value = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_sub_epi32(v, zero)));
-                if (mat_traits[f].numbers == MAT_NUMBERS_F16_ADD)
+                if (has_add(f))
                     value = _mm256_add_ps(value, min);
                 else if (has_min(f))
                     value = _mm256_sub_ps(value, min);

@@ -186,7 +186,7 @@ INLINE __m512 advance16(enum mat_form f, __m512 acc, const __m512i w[8], const s
     else
         isum = _mm512_cvtepi32_ps(_mm512_add_epi32(sum[0], sum[1]));
     acc = _mm512_fmadd_ps(_mm512_mul_ps(dx, isum), s->d, acc);
-    if (mat_traits[f].numbers == MAT_NUMBERS_F16_ADD)
+    if (has_add(f))
         return _mm512_fmadd_ps(s->m, _mm512_set1_ps(a->sx[at]), acc);
     if (has_min16(f)) {
         __m512i min = _mm512_madd_epi16(s->min[0], broadcast16(pairs + 2 * at));
@@ -201,12 +201,12 @@ INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct ac
                            bool alone, int at_tile, enum mat_write write)
 {
     _Alignas(64) float acc[ACT_TILE * 16];
-    const int size = block_of(f, m), head = mat_pack_head(f, size), n = acts_tile(a, at_tile);
+    const int size = block_of(f, m), head = head_of(f, m), n = acts_tile(a, at_tile);
     const int32_t *pairs = acts_pairs(a);
     const __m512i table = load_table16(f, m);
-    size_t bytes = (size_t)(m->cols / size) * (size_t)mat_pack_record(f, size), at = acts_base(a, at_tile);
+    size_t bytes = (size_t)(m->cols / size) * (size_t)record_of(f, m), at = acts_base(a, at_tile);
     const uint8_t *record[2] = {m->data + (size_t)g * bytes, m->data + (size_t)(alone ? g : g + 1) * bytes};
-    int ahead = fetch_ahead(f, size / 32, n);
+    int ahead = fetch_ahead(f, head, size / 32, n);
     memset(acc, 0, (size_t)n * 16 * sizeof *acc);
     for (int i = 0; i < m->cols / size; i++) {
         struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
@@ -227,8 +227,8 @@ INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct ac
                 _mm512_store_ps(to, advance16(f, _mm512_load_ps(to), w, &s, a, pairs, at + (size_t)k));
             }
         }
-        record[0] += mat_pack_record(f, size);
-        record[1] += mat_pack_record(f, size);
+        record[0] += record_of(f, m);
+        record[1] += record_of(f, m);
     }
     y += (size_t)at_tile * ACT_TILE * (size_t)ldy + 8 * g;
     for (int k = 0; k < n; k++, y += ldy) {

@@ -10,6 +10,7 @@
 #include "kernels/cpu/avx2.h"
 #include "kernels/cpu/mat_ops.h"
 #include "kernels/cpu/x86.h"
+#include "kernels/cpu/x86_numbers.h"
 
 struct scales {
     __m256 d, m;      // of the 32-block; m as subtracted, or as added
@@ -41,9 +42,19 @@ INLINE bool has_min16(enum mat_form f)
     return mat_traits[f].scales == MAT_SCALES_U4_16;
 }
 
+INLINE bool is_open(enum mat_form f)  // the matrix says what its numbers are, and how long a record is
+{
+    return mat_traits[f].numbers == MAT_NUMBERS_ANY_ADD;
+}
+
+INLINE bool has_add(enum mat_form f)  // its m is added
+{
+    return mat_traits[f].numbers == MAT_NUMBERS_F16_ADD || is_open(f);
+}
+
 INLINE bool has_min(enum mat_form f)  // the record has an m
 {
-    return mat_traits[f].numbers == MAT_NUMBERS_F16_ADD || mat_traits[f].numbers == MAT_NUMBERS_F16_SUB;
+    return has_add(f) || mat_traits[f].numbers == MAT_NUMBERS_F16_SUB;
 }
 
 INLINE bool is_signed(enum mat_form f)  // codes are int8 over the whole range
@@ -62,7 +73,20 @@ INLINE int most(enum mat_form f)
 INLINE int block_of(enum mat_form f, const struct mat *m)
 {
     enum mat_scales s = mat_traits[f].scales;
+    if (is_open(f))
+        return m->block;
     return s == MAT_SCALES_E4M3_16 ? 64 : s != MAT_SCALES_NONE ? 256 : mat_traits[f].plane == MAT_PLANE_2BIT ? m->block : 32;
+}
+
+// Bytes of a record before its planes, and of all of it.
+INLINE int head_of(enum mat_form f, const struct mat *m)
+{
+    return is_open(f) ? m->head : mat_pack_head(f, block_of(f, m));
+}
+
+INLINE int record_of(enum mat_form f, const struct mat *m)
+{
+    return is_open(f) ? m->record : mat_pack_record(f, block_of(f, m));
 }
 
 INLINE __m256i broadcast4(const void *p)
@@ -70,21 +94,6 @@ INLINE __m256i broadcast4(const void *p)
     int32_t v;
     memcpy(&v, p, 4);
     return _mm256_set1_epi32(v);
-}
-
-INLINE __m256 load_f16(const uint8_t *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-}
-
-INLINE __m256i load_u8(const uint8_t *p)
-{
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-}
-
-INLINE __m256 i8_to_f32(const uint8_t *p)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 
 INLINE __m256i twice_i16(__m128i bytes)  // 8 int8 -> int16, each twice
@@ -111,25 +120,15 @@ INLINE __m256i lanes_i32(__m256i scale)  // as int32
 #endif
 }
 
-// 2^(e - 128); the two smallest are subnormal.
-INLINE __m256 e8m0_half8(const uint8_t *p)
-{
-    __m256i e = load_u8(p), two = _mm256_set1_epi32(2);
-    __m256i bits = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(bits, small, _mm256_cmpgt_epi32(two, e)));
-}
-
-// Half of E4M3: the exponent is moved into place, and a multiplication brings bias and subnormal numbers right.
-INLINE __m256 e4m3_half8(const uint8_t *p)
-{
-    return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(load_u8(p), 20)), _mm256_set1_ps(0x1p119f));
-}
-
 // The record's numbers, before sub-scales.
 INLINE struct scales load_numbers(enum mat_form f, const struct mat *m, const uint8_t *record)
 {
     struct scales s;
+    if (is_open(f)) {
+        s.d = load_number(m->number, record);
+        s.m = load_number(m->number, record + m->head / 2);
+        return s;
+    }
     if (mat_traits[f].numbers == MAT_NUMBERS_E8M0)
         s.d = e8m0_half8(record);
     else if (mat_traits[f].numbers != MAT_NUMBERS_NONE)
@@ -248,7 +247,7 @@ INLINE __m256 advance(enum mat_form f, __m256 acc, __m256i isum, __m256i second,
         return _mm256_fmadd_ps(_mm256_mul_ps(dx, _mm256_cvtepi32_ps(second)), s->half[1], acc);
     }
     acc = _mm256_fmadd_ps(v, s->d, acc);
-    if (mat_traits[f].numbers == MAT_NUMBERS_F16_ADD)
+    if (has_add(f))
         return _mm256_fmadd_ps(s->m, _mm256_set1_ps(x->sx), acc);
     if (has_min16(f)) {
         __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(s->min[0], broadcast4(x->pairs)),
@@ -260,9 +259,9 @@ INLINE __m256 advance(enum mat_form f, __m256 acc, __m256i isum, __m256i second,
 
 // How far ahead of a block's planes memory is asked for: memory's latency is the work of several blocks of few tokens,
 // or of one block of many.
-INLINE int fetch_ahead(enum mat_form f, int blocks, int n)
+INLINE int fetch_ahead(enum mat_form f, int head, int blocks, int n)
 {
-    int head = mat_pack_head(f, 32 * blocks), block = mat_pack_plane(f) + head / blocks;
+    int block = mat_pack_plane(f) + head / blocks;
     return n >= 32 ? block + head : block * (64 / n + 1);
 }
 

@@ -28,7 +28,7 @@ enum { FEW_TOKENS = 8 };
 INLINE void few_tokens(enum mat_form f, int n, const struct mat *m, const struct acts *a, float *y, int ldy, int g0,
                        int g1, enum mat_write write)
 {
-    const int block = block_of(f, m), head = mat_pack_head(f, block), size = mat_pack_record(f, block);
+    const int block = block_of(f, m), head = head_of(f, m), size = record_of(f, m);
     const int32_t *pairs = acts_pairs(a);
     const int records = m->cols / block;
     const uint8_t *record = m->data + (size_t)g0 * (size_t)records * (size_t)size;

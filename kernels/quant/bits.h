@@ -31,6 +31,13 @@ static inline float float_of_bits(uint32_t bits)
     return v.f;
 }
 
+static inline float get_float(enum quant_number number, const uint8_t *p)
+{
+    if (number == QUANT_NUMBER_F32)
+        return float_of_bits(get_u32(p));
+    return number == QUANT_NUMBER_F16 ? get_f16(p) : float_of_bits((uint32_t)get_u16(p) << 16);
+}
+
 // Half of an E8M0 power of two, 2^(e-128); the two smallest are subnormal. The standard calls e = 255 NaN; in ggml it is
 // 2^128, so here.
 static inline float e8m0_half(uint8_t e)

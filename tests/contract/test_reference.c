@@ -21,6 +21,7 @@ static const char *const models[] = {
     "gguf-qwen2-q4_0", "gguf-qwen3-f32", "gguf-llama-q4_k",
     "keys-llama", "keys-mistral", "keys-qwen2", "keys-rope", "keys-bare",
     "qwen35-f32", "qwen35-vl-bf16", "gguf-qwen35-q8_0",
+    "mlx-llama-mixed-f16", "mlx-llama-mixed-bf16", "mlx-llama-mixed-f32", "mlx-qwen3-4bit", "mlx-qwen3-mxfp4", "mlx-qwen3-nvfp4",
     "qwen3moe-f32", "qwen3moe-dense-bf16", "qwen3moe-stack-f16", "qwen2moe-f32", "qwen2moe-stack-bf16",
     "gguf-qwen3moe-f32", "gguf-qwen3moe-q4_0", "gguf-qwen3moe-q4_k", "gguf-qwen2moe-q8_0",
 };

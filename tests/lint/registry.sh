@@ -12,7 +12,7 @@ while read -r def skip; do
 done <<'TABLE'
 engine/family/families.def   families|hyper
 engine/tokenizer/tokenizers.def tokenizers|added|detok|gguf|hf|ids|merge|folder|normal|open|patterns|pretok|regex|stops|text|vocab|vocabtxt
-engine/weights/formats.def   formats|directory|folder|jsonfile|meta|weights
-kernels/quant/quants.def     quants
+engine/weights/formats.def   formats|directory|folder|jsonfile|meta|mlx|own|shard|weights
+kernels/quant/quants.def     quants|encode|parts
 TABLE
 exit $bad

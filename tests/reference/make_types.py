@@ -31,7 +31,8 @@ KIND = gguf.GGMLQuantizationType
 RULES = {}
 with open(os.path.join(HERE, "..", "helpers", "blocks.def")) as f:
     for m in re.finditer(r"^BLOCKS\((\w+), (\w+), (\d+), (-?\d+), (\w+), (\d+), (-?\d+)\)", f.read(), re.M):
-        RULES[m[1]] = [(m[2], int(m[3]), int(m[4])), (m[5], int(m[6]), int(m[7]))]
+        if not m[1].startswith("MLX"):  # no GGUF holds these
+            RULES[m[1]] = [(m[2], int(m[3]), int(m[4])), (m[5], int(m[6]), int(m[7]))]
 PLAIN = ("F32", "F16", "BF16")
 
 

@@ -74,8 +74,12 @@ static void check_type(const struct quant *q)
 static void test_dequantize(void **state)
 {
     (void)state;
-    for (int t = 0; t < QUANT_COUNT; t++)
-        check_type(quant_get((enum quant_type)t));
+    for (int t = 0; t < QUANT_COUNT; t++) {
+        int bits;  // MLX's types are no blocks in files: tests/unit/kernels/test_mlx_parity.c
+        bool ours = quant_get((enum quant_type)t)->ggml_id < 0 && quant_has_parts((enum quant_type)t, &bits);
+        if (!ours)
+            check_type(quant_get((enum quant_type)t));
+    }
 }
 
 // What tests/helpers/blocks.def says of each type, which the tests of kernels and of whole models rest on: random blocks are

@@ -15,32 +15,48 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -W
 STD := -std=c11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno
 ALL_CFLAGS = $(STD) $(WARN) $(CFLAGS) $(SAN) -I. -MMD -MP -pthread $(PKG_CFLAGS)
 LIBS = $(PKG_LIBS) -linih -lm -ldl -pthread
+CMOCKA := -lcmocka
 
 ARCH := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 # Files compiled for one instruction set, and only on its architecture.
 ISA_x86_64 := $(wildcard kernels/cpu/avx*.c)
-ISA_aarch64 := kernels/cpu/neon.c
+ISA_aarch64 := $(wildcard kernels/cpu/neon*.c)
 # gcc would otherwise turn the kernels' independent sums into one chain; clang does not, and has no such option.
 AVX2 := -mavx2 -mfma -mf16c $(if $(findstring clang,$(CC)),,-fno-tree-reassoc)
 # clang needs many minutes for these with checks of undefined behaviour in them.
 SLOW := $(if $(findstring clang,$(CC)),-fno-sanitize=undefined)
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-ISA_FLAGS = $(if $(filter kernels/cpu/avx2%,$<),$(AVX2)) $(if $(filter kernels/cpu/avx512%,$<),$(AVX512)) $(if $(findstring _forms_,$<),$(SLOW))
+NEON := $(if $(findstring clang,$(CC)),,-fno-tree-reassoc)
+DOTPROD := -march=armv8.2-a+dotprod
+I8MM := -march=armv8.2-a+dotprod+i8mm
+ISA_FLAGS = $(if $(filter kernels/cpu/avx2%,$<),$(AVX2)) $(if $(filter kernels/cpu/avx512%,$<),$(AVX512)) \
+            $(if $(filter kernels/cpu/neon%,$<),$(NEON)) $(if $(filter kernels/cpu/neon_dotprod%,$<),$(DOTPROD)) \
+            $(if $(filter kernels/cpu/neon_i8mm%,$<),$(I8MM)) $(if $(findstring _forms_,$<),$(SLOW))
 
 FOLDERS := base kernels gpu codecs config engine server
+UNDER_TEST := tests/unit tests/contract
+ifdef CORE  # what needs no library but libc, with its tests: for cross compilers
+FOLDERS := base kernels
+UNDER_TEST := tests/unit/base tests/unit/kernels
+PKG_CFLAGS := -Itests/helpers/cross
+LIBS := -static -lm -pthread
+CMOCKA :=
+endif
 SRC := $(filter-out $(ISA_x86_64) $(ISA_aarch64),$(shell find $(FOLDERS) -name '*.c')) $(wildcard $(ISA_$(ARCH)))
 OBJ := $(SRC:%.c=$(B)/obj/%.o)
 LIB := $(B)/liboxinferd.a
-TESTS := $(patsubst %.c,$(B)/%,$(shell find tests/unit tests/contract -name 'test_*.c'))
-TEST_HELPERS := $(patsubst %.c,$(B)/obj/%.o,$(wildcard tests/helpers/*.c))
+TESTS := $(patsubst %.c,$(B)/%,$(shell find $(UNDER_TEST) -name 'test_*.c'))
+TEST_HELPERS := $(patsubst %.c,$(B)/obj/%.o,$(if $(CORE),tests/helpers/blocks.c,$(wildcard tests/helpers/*.c)))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 
 # Packages are looked up only when something is compiled, after config/debian.sh has run.
+ifndef CORE
 PKG_CFLAGS = $(eval PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
+endif
 PKG_LIBS = $(eval PKG_LIBS := $(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 
-.PHONY: all help run test check lint asan tsan fuzz bench install clean binaries test-binaries
+.PHONY: all help run test test-aarch64 check lint asan tsan fuzz bench install clean binaries test-binaries
 .DEFAULT_GOAL := all
 
 all:
@@ -52,6 +68,7 @@ help:
 	@echo "make run              build and serve the bundled model on $(LISTEN)"
 	@echo "make run MODEL=smollm2|PATH"
 	@echo "make test             build and run all tests (sets up what they need)"
+	@echo "make test-aarch64     kernels and base built for ARM, their tests under qemu"
 	@echo "make lint             layers, names, registries, sizes, shell scripts"
 	@echo "make asan, make tsan  the tests under AddressSanitizer+UBSan, ThreadSanitizer"
 	@echo "make fuzz SECONDS=60  every parser's fuzzer for that long"
@@ -81,16 +98,28 @@ run: all
 	@server/demo/run.sh $(B)/oxinferd "$(MODEL)" "$(LISTEN)"
 
 # ---- tests
-test-binaries: $(TESTS) $(B)/oxinferd
+test-binaries: $(TESTS) $(if $(CORE),,$(B)/oxinferd)
 
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_HELPERS) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(SAN) -o $@ $^ -lcmocka $(LIBS)
+	$(CC) $(SAN) -o $@ $^ $(CMOCKA) $(LIBS)
 
 test:
 	@config/debian.sh test
 	@$(MAKE) --no-print-directory $(JOBS) test-binaries
 	@tests/run.sh $(B)
+
+# Three machines: all there is, with SDOT, only ARMv8-A. Under emulation the tests take fewer sizes.
+ARM_CPUS := max neoverse-n1 cortex-a57
+test-aarch64:
+	@config/debian.sh aarch64
+	@$(MAKE) --no-print-directory $(JOBS) B=build/aarch64 CORE=1 CC=aarch64-linux-gnu-gcc AR=aarch64-linux-gnu-ar test-binaries
+	@$(MAKE) --no-print-directory $(JOBS) --output-sync $(ARM_CPUS:%=test-on-%)
+
+.PHONY: $(ARM_CPUS:%=test-on-%)
+$(ARM_CPUS:%=test-on-%): test-on-%:
+	@echo "$*:"
+	@TEST_SIZES=small RUNNER="qemu-aarch64-static -cpu $*" tests/run.sh build/aarch64
 
 lint: all
 	@sh tests/lint/layers.sh

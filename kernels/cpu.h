@@ -1,7 +1,7 @@
 // cpu.h - the arithmetic of one instruction set, chosen once at start.
 //
 //     const struct cpu_ops *ops;
-//     if (cpu_select("auto", &ops, &e)) ...           // or "avx512", "avx2", "neon", "scalar"
+//     if (cpu_select("auto", &ops, &e)) ...           // or a name cpu_isa has
 //     ops->rmsnorm(y, x, w, n, 1e-6f, 0);
 //
 // Everything here works on one row, one head or one group of rows and is called by many lanes at once on different
@@ -140,6 +140,10 @@ struct cpu_ops {
 
 // isa: "auto" or NULL takes the best this machine runs; a name it cannot run is ERR_UNSUPPORTED.
 MUST_CHECK err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e);
+
+// The instruction sets of this build, best first, whether this machine runs them or not: x86 "avx512", "avx2"; ARM "i8mm",
+// "dotprod", "neon"; "scalar" is last. NULL past it.
+const char *cpu_isa(int i);
 
 size_t kv_row_bytes(enum kv_type kv, int head_dim);  // bytes of one key or value of one head
 // Moves a key between kv_store's form and its place among a page's keys (slot: the position in the page).

@@ -3,6 +3,7 @@
 #
 # C tests use cmocka, one program a file. Script tests are executable files tests/{api,real}/test_*; they print lines
 # "ok NAME", "not ok NAME: why" and "skip NAME: what to install". ONLY=PATTERN restricts to names that match.
+# RUNNER=COMMAND runs the test programs of another architecture's build, and no script tests.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 build=${1:-build}
@@ -35,13 +36,14 @@ report() { # report NAME STATUS PASSED FAILED SKIPPED
 for t in $(find "$build/tests" -type f -name 'test_*' -perm -u+x 2>/dev/null | sort); do
     name=${t#"$build/tests/"}
     [[ -n ${ONLY:-} && ! $name =~ $ONLY ]] && continue
-    CMOCKA_MESSAGE_OUTPUT=stdout timeout "$limit" "$t" >"$log" 2>&1
+    # shellcheck disable=SC2086 # RUNNER is a list of words
+    CMOCKA_MESSAGE_OUTPUT=stdout timeout "$limit" ${RUNNER:-} "$t" >"$log" 2>&1
     rc=$?
     report "$name" $rc "$(count '^\[       OK \]')" "$(count '^\[  FAILED  \] [a-z_0-9]+$')" "$(count '^\[  SKIPPED \] [a-z_0-9]+$')"
 done
 
 for t in tests/api/test_* tests/real/test_*; do
-    if [ ! -x "$t" ] || [ ! -f "$t" ]; then continue; fi
+    if [ -n "${RUNNER:-}" ] || [ ! -x "$t" ] || [ ! -f "$t" ]; then continue; fi
     name=${t#tests/}
     [[ -n ${ONLY:-} && ! $name =~ $ONLY ]] && continue
     timeout "$limit" "$t" >"$log" 2>&1

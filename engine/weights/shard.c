@@ -122,7 +122,7 @@ void shard_abandon(struct shard *s)
 
 err_code shard_write_file(const char *path, const void *p, size_t n, err *e)
 {
-    int fd;
+    int fd = -1;
     err_code rc = create(path, &fd, e);
     if (rc)
         return rc;

@@ -1,6 +1,6 @@
-// avx2_attn.c - attention with AVX2: x86_attn.h with vectors of 8.
+// avx2_attn.c - attention with AVX2: attn_pieces.h with vectors of 8.
 #include "kernels/cpu/avx2.h"
-#include "kernels/cpu/x86_attn_walk.h"
+#include "kernels/cpu/attn_walk.h"
 
 void avx2_attn(const struct attn_args *a)
 {

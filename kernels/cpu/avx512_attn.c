@@ -1,6 +1,6 @@
-// avx512_attn.c - attention with AVX-512: x86_attn.h with vectors of 16.
+// avx512_attn.c - attention with AVX-512: attn_pieces.h with vectors of 16.
 #include "kernels/cpu/avx2.h"
-#include "kernels/cpu/x86_attn_walk.h"
+#include "kernels/cpu/attn_walk.h"
 
 // A few states wait for memory, which AVX2's narrower tiles read in an order that suits the hardware better.
 void avx512_attn(const struct attn_args *a)

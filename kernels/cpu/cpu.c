@@ -6,9 +6,13 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include "base/mem.h"
 #include "kernels/cpu/avx2.h"
+#include "kernels/cpu/neon.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/host.h"
 #include "kernels/team.h"
@@ -28,6 +32,9 @@ static bool has_f16c(void)  // not every compiler's __builtin_cpu_supports knows
     __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
     return c >> 29 & 1;
 }
+#elif defined(__aarch64__)
+// Bits of the kernel's words of features; older headers do not name all of them.
+enum { CAP_DOTPROD = 1 << 20, CAP2_BF16 = 1 << 14, CAP2_I8MM = 1 << 13 };
 #endif
 
 static void list_features(struct feature f[FEATURES])
@@ -45,6 +52,9 @@ static void list_features(struct feature f[FEATURES])
     f[8] = (struct feature){"avx512bf16", __builtin_cpu_supports("avx512bf16")};
 #elif defined(__aarch64__)
     f[0] = (struct feature){"neon", true};
+    f[1] = (struct feature){"dotprod", getauxval(AT_HWCAP) & CAP_DOTPROD};
+    f[2] = (struct feature){"i8mm", getauxval(AT_HWCAP2) & CAP2_I8MM};
+    f[3] = (struct feature){"bf16", getauxval(AT_HWCAP2) & CAP2_BF16};
 #endif
 }
 
@@ -56,6 +66,10 @@ static const struct {
 #if defined(__x86_64__)
     {&avx512_ops, 8},
     {&avx2_ops, 3},
+#elif defined(__aarch64__)
+    {&neon_i8mm_ops, 3},
+    {&neon_dotprod_ops, 2},
+    {&neon_ops, 1},
 #endif
     {&ref_ops, 0},
 };
@@ -74,6 +88,21 @@ static const char *lacks(int table)
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
 
+const char *cpu_isa(int i)
+{
+    return i >= 0 && i < TABLES ? tables[i].ops->isa : NULL;
+}
+
+static err_code unknown(const char *isa, err *e)
+{
+    char names[64] = "auto";
+    for (int i = 0; i < TABLES; i++) {
+        size_t len = strlen(names);
+        snprintf(names + len, sizeof names - len, "%s%s", i + 1 < TABLES ? ", " : " or ", tables[i].ops->isa);
+    }
+    return err_set_param(e, ERR_UNSUPPORTED, "isa", "'%s' is no instruction set of this build, expected %s", isa, names);
+}
+
 err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e)
 {
     bool any = !isa || strcmp(isa, "auto") == 0;
@@ -87,8 +116,7 @@ err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e)
         if (!any)
             return err_set_param(e, ERR_UNSUPPORTED, "isa", "this machine's CPU does not run %s", isa);
     }
-    return err_set_param(e, ERR_UNSUPPORTED, "isa",
-                         "'%s' is no instruction set of this build, expected auto, avx512, avx2 or scalar", isa);
+    return unknown(isa, e);
 }
 
 static void add(char *text, size_t size, const char *between, const char *a, const char *b, const char *c)
@@ -109,28 +137,93 @@ static void probe_features(struct cpu_info *info)
         add(info->missing, sizeof info->missing, ", ", tables[i].ops->isa, " needs ", lacks(i));
 }
 
-static void probe_model(struct cpu_info *info)
+// The value of the first line `name : value` of /proc/cpuinfo; false when there is none.
+static bool cpuinfo_line(const char *name, char *value, int size)
 {
-    snprintf(info->model, sizeof info->model, "unknown");
     FILE *f = fopen("/proc/cpuinfo", "re");
     char line[512];
-    while (f && fgets(line, sizeof line, f)) {
-        char *value = strchr(line, ':');
-        if (!value || strncmp(line, "model name", 10))
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        char *at = strchr(line, ':');
+        if (!at || strncmp(line, name, strlen(name)))
             continue;
-        value += strspn(value, ": \t");
-        value[strcspn(value, "\n")] = 0;
-        snprintf(info->model, sizeof info->model, "%.63s", value);
-        break;
+        at += strspn(at, ": \t");
+        at[strcspn(at, "\n")] = 0;
+        snprintf(value, (size_t)size, "%s", at);
+        found = true;
     }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+#if defined(__aarch64__)
+// ARM's own cores; others are told by their numbers.
+static const struct {
+    long part;
+    const char *name;
+} parts[] = {
+    {0xd03, "Cortex-A53"}, {0xd05, "Cortex-A55"}, {0xd07, "Cortex-A57"}, {0xd08, "Cortex-A72"},
+    {0xd09, "Cortex-A73"}, {0xd0a, "Cortex-A75"}, {0xd0b, "Cortex-A76"}, {0xd0c, "Neoverse-N1"},
+    {0xd0d, "Cortex-A77"}, {0xd40, "Neoverse-V1"}, {0xd41, "Cortex-A78"}, {0xd44, "Cortex-X1"},
+    {0xd46, "Cortex-A510"}, {0xd47, "Cortex-A710"}, {0xd48, "Cortex-X2"}, {0xd49, "Neoverse-N2"},
+    {0xd4f, "Neoverse-V2"}, {0xd84, "Neoverse-V3"}, {0xd8e, "Neoverse-N3"},
+};
+
+static void probe_model(struct cpu_info *info)
+{
+    char maker[16] = "?", part[16] = "?";
+    bool known = cpuinfo_line("CPU implementer", maker, sizeof maker);
+    if (!cpuinfo_line("CPU part", part, sizeof part) || !known) {
+        snprintf(info->model, sizeof info->model, "unknown");
+        return;
+    }
+    snprintf(info->model, sizeof info->model, "implementer %s part %s", maker, part);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && strtol(maker, NULL, 0) == 0x41; i++) {
+        if (parts[i].part == strtol(part, NULL, 0))
+            snprintf(info->model, sizeof info->model, "%s", parts[i].name);
+    }
+}
+#else
+static void probe_model(struct cpu_info *info)
+{
+    if (!cpuinfo_line("model name", info->model, sizeof info->model))
+        snprintf(info->model, sizeof info->model, "unknown");
+}
+#endif
+
+// A line of sysfs about the i-th cache of the first core; "" when there is none.
+static void cache_line(int i, const char *what, char text[32])
+{
+    char path[96];
+    text[0] = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", i, what);
+    FILE *f = fopen(path, "re");
+    if (f && !fgets(text, 32, f))
+        text[0] = 0;
     if (f)
         fclose(f);
 }
 
-static size_t cache_bytes(int level)
+// Where sysconf has no answer.
+static size_t sysfs_cache(int level)
 {
-    long v = sysconf(level);
-    return v > 0 ? (size_t)v : 0;
+    char type[32], text[32];
+    for (int i = 0; i < 8; i++) {
+        cache_line(i, "level", text);
+        cache_line(i, "type", type);
+        if (strtol(text, NULL, 10) != level || type[0] == 'I')  // instructions
+            continue;
+        cache_line(i, "size", text);
+        return (size_t)strtol(text, NULL, 10) << 10;  // "512K"
+    }
+    return 0;
+}
+
+static size_t cache_bytes(int name, int level)
+{
+    long v = sysconf(name);
+    return v > 0 ? (size_t)v : sysfs_cache(level);
 }
 
 void cpu_probe(struct cpu_info *ret_info)
@@ -146,9 +239,9 @@ void cpu_probe(struct cpu_info *ret_info)
     info.usable = host_cpus(cpus, 1);
     info.quota = host_quota();
     info.memory = host_memory();
-    info.l1d = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
-    info.l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
-    info.l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+    info.l1d = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 1);
+    info.l2 = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 2);
+    info.l3 = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 3);
     *ret_info = info;
 }
 

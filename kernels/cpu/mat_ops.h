@@ -36,12 +36,12 @@ struct mat_ops {
 };
 
 // ---- packed activations
-// The rows the kernels see: fine activations have two a token.
+// The rows the integer kernels see: fine activations have two a token. Without x: lanes may share one struct, and the
+// one that has token 0 writes that while others are here.
 static inline struct acts acts_rows(const struct acts *a)
 {
-    struct acts rows = *a;
-    rows.n = a->fine ? 2 * a->n : a->n;
-    return rows;
+    return (struct acts){.math = a->math, .n = a->fine ? 2 * a->n : a->n, .max = a->max, .cols = a->cols, .q = a->q,
+                         .wide = a->wide, .d = a->d, .sx = a->sx, .sums = a->sums};
 }
 
 // Tiles of ACT_TILE rows, each [block][token][32]

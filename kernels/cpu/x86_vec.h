@@ -134,6 +134,8 @@ VEC_INLINE __m256 vec_max8(vec v) { return v; }
 
 #endif
 
+VEC_INLINE float vec_of_f16(uint16_t h) { return _cvtsh_ss(h); }
+
 enum { VEC_16 = 16 / VEC };  // vectors of 16 numbers
 
 VEC_INLINE float vec_top(vec v)  // the largest lane

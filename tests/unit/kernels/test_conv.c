@@ -175,14 +175,13 @@ enum { LAYERS = sizeof layers / sizeof layers[0] };
 
 static void one_layer(const struct layer *shape, uint64_t seed, bool winograd)
 {
-    static const char *const isas[] = {"scalar", "avx2", "avx512"};
     struct layer l = *shape;
     make(&l, seed);
     size_t bytes = (size_t)l.n * (size_t)l.oh * (size_t)l.ow * (size_t)l.cout * sizeof(float);
     float *want[2] = {NULL, NULL};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; cpu_isa(i); i++) {
         const struct cpu_ops *ops;
-        if (cpu_select(isas[i], &ops, NULL))
+        if (cpu_select(cpu_isa(i), &ops, NULL))
             continue;
         for (int add = 0; add < 2; add++) {
             float *y = run_layer(ops, &l, winograd, add, 1 << 20, 1 << 20);

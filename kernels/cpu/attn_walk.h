@@ -1,9 +1,10 @@
-// x86_attn_walk.h - how rows walk the keys, piece by piece and segment by segment: see x86_attn.h.
+// attn_walk.h - how rows walk the keys, piece by piece and segment by segment: see attn_pieces.h.
 #pragma once
 
-#if defined(__AVX2__)  // nothing where the file is not compiled for it
+#if defined(__AVX2__) || defined(__aarch64__)  // nothing where the file is not compiled for vectors
 
-#include "kernels/cpu/x86_attn_tiles.h"
+#include "kernels/cpu/attn_tiles.h"
+#include "kernels/cpu/ref.h"
 
 // ---- pieces
 
@@ -129,8 +130,8 @@ static void take_piece(struct walk *w, bool more)
     score_all(w, &keys, begin, end);
     for (int i = begin; i < end; i++)
         bound(w, i, first_of(w, i), last_of(w, i));
-    for (int i = begin / 8 * 8; i < end; i += 8)
-        _mm256_storeu_ps(w->s.scale + i, exp8_below(_mm256_loadu_ps(w->s.scale + i)));
+    for (int i = begin / VEC * VEC; i < end; i += VEC)
+        vec_store(w->s.scale + i, vec_exp_below(vec_load(w->s.scale + i)));
     for (int i = begin; i < end; i++)
         soften(w, i);
     struct piece values = values_of(w, end - begin, first_of(w, begin), last_of(w, end - 1));
@@ -143,27 +144,29 @@ static void take_piece(struct walk *w, bool more)
 // out = out * x + acc * y
 static void join_rows(float *out, const float *acc, float x, float y, int n)
 {
-    for (int d = 0; d < n; d += 8) {
-        __m256 v = _mm256_mul_ps(load_tail(acc + d, n - d), _mm256_set1_ps(y));
-        store_tail(out + d, n - d, _mm256_fmadd_ps(load_tail(out + d, n - d), _mm256_set1_ps(x), v));
-    }
+    int d = 0;
+    for (; d + VEC <= n; d += VEC)
+        vec_store(out + d, vec_fma(vec_load(out + d), vec_all(x), vec_mul(vec_load(acc + d), vec_all(y))));
+    for (; d < n; d++)
+        out[d] = fmaf(out[d], x, acc[d] * y);
 }
 
 static void join(float *out, float *top, float *sum, const float *acc, float max, float segment_sum, int head_dim)
 {
-    float m = *top > max ? *top : max;
-    __m256 e = exp8_below(_mm256_setr_ps(*top - m, max - m, 0, 0, 0, 0, 0, 0));
-    float x = _mm256_cvtss_f32(e), y = _mm_cvtss_f32(_mm_movehdup_ps(_mm256_castps256_ps128(e)));
+    float m = *top > max ? *top : max, x = ref_exp(*top - m), y = ref_exp(max - m);
     join_rows(out, acc, x, y, head_dim);
-    *sum = _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(*sum), _mm_set_ss(x), _mm_set_ss(segment_sum * y)));
+    *sum = fmaf(*sum, x, segment_sum * y);
     *top = m;
 }
 
 static void divide(float *out, float sum, int n)
 {
-    __m256 inverse = _mm256_set1_ps(1 / sum);
-    for (int d = 0; d < n; d += 8)
-        store_tail(out + d, n - d, _mm256_mul_ps(load_tail(out + d, n - d), inverse));
+    float inverse = 1 / sum;
+    int d = 0;
+    for (; d + VEC <= n; d += VEC)
+        vec_store(out + d, vec_mul(vec_load(out + d), vec_all(inverse)));
+    for (; d < n; d++)
+        out[d] *= inverse;
 }
 
 static void attn_join(float *out, const float *parts, int ld, int n, int head_dim)

@@ -1,9 +1,9 @@
-// x86_attn_tiles.h - products of some states with a piece of keys or values, and the softmax between: see x86_attn.h.
+// attn_tiles.h - products of some states with a piece of keys or values, and the softmax between: see attn_pieces.h.
 #pragma once
 
-#if defined(__AVX2__)  // nothing where the file is not compiled for it
+#if defined(__AVX2__) || defined(__aarch64__)  // nothing where the file is not compiled for vectors
 
-#include "kernels/cpu/x86_attn.h"
+#include "kernels/cpu/attn_pieces.h"
 
 // ---- scores
 
@@ -114,7 +114,7 @@ static void soften(const struct walk *w, int i)
         vec_store(p + j * VEC, v);
         sum[j % VEC_16] = vec_add(sum[j % VEC_16], v);
     }
-    s->sum[i] = _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(s->sum[i]), _mm_set_ss(s->scale[i]), _mm_set_ss(vec_tree16(sum))));
+    s->sum[i] = fmaf(s->sum[i], s->scale[i], vec_tree16(sum));
 }
 
 // ---- values

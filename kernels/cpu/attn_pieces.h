@@ -1,5 +1,5 @@
-// x86_attn.h - attention for AVX2 and AVX-512; equal to ref.c's bit for bit. Any lane; memory is the caller's scratch. This
-// file has what tiles (x86_attn_tiles.h) and the walk over keys (x86_attn_walk.h) share; the file of each instruction set
+// attn_pieces.h - attention with vectors (vec.h); equal to ref.c's bit for bit. Any lane; memory is the caller's scratch.
+// This file has what tiles (attn_tiles.h) and the walk over keys (attn_walk.h) share; the file of each instruction set
 // includes the last, once.
 //
 // Up to ATTN_STATES (row, head) states of one KV head walk the keys together. Scores are tiles of states x keys: a lane is
@@ -10,14 +10,13 @@
 // read for it.
 #pragma once
 
-#if defined(__AVX2__)  // nothing where the file is not compiled for it
+#if defined(__AVX2__) || defined(__aarch64__)  // nothing where the file is not compiled for vectors
 
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/attn.h"
-#include "kernels/cpu/x86_tail.h"
-#include "kernels/cpu/x86_vec.h"
+#include "kernels/cpu/vec.h"
 
 enum { TILE_STATES = 6 };
 
@@ -73,7 +72,7 @@ VEC_INLINE void fetch(const struct piece *p, size_t i, size_t n, int ns)
 {
     size_t step = ns == 1 ? 256 : 64;
     for (size_t at = p->next_bytes * i / n & ~(step - 1); at < p->next_bytes * (i + 1) / n; at += step)
-        _mm_prefetch((const char *)p->next + at, _MM_HINT_T1);
+        __builtin_prefetch(p->next + at, 0, 2);
 }
 
 // ---- q8
@@ -81,12 +80,12 @@ VEC_INLINE void fetch(const struct piece *p, size_t i, size_t n, int ns)
 static void load_scales(float *to, const uint8_t *from, int n)
 {
     int i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i))));
+    for (; i + VEC <= n; i += VEC)
+        vec_store(to + i, vec_f16(from + 2 * i));
     for (; i < n; i++) {
         uint16_t h;
         memcpy(&h, from + 2 * i, 2);
-        to[i] = _cvtsh_ss(h);
+        to[i] = vec_of_f16(h);
     }
 }
 
@@ -111,14 +110,12 @@ static void widen_keys(const struct attn_args *a, float *to, const uint8_t *from
 static void widen_q8(float *to, const uint8_t *from, int n)
 {
     const uint8_t *q = from + kv_row_bytes(KV_Q8, n) - ((size_t)(n + 3) & ~(size_t)3);
-    for (int i = 0; i < n; i += 8) {
+    for (int i = 0; i < n; i += VEC) {
         float scale;
         load_scales(&scale, from + i / 32 * 2, 1);
-        if (n - i >= 8) {
-            __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(q + i))));
-            _mm256_storeu_ps(to + i, _mm256_mul_ps(_mm256_set1_ps(scale), v));
-        }
-        for (int j = i; j < n && n - i < 8; j++)
+        if (n - i >= VEC)
+            vec_store(to + i, vec_mul(vec_all(scale), vec_i8(q + i)));
+        for (int j = i; j < n && n - i < VEC; j++)
             to[j] = scale * (float)(int8_t)q[j];
     }
 }

@@ -23,8 +23,9 @@ def said(command):
 
 
 def commit():
-    """The commit's short name, with + when files differ from it."""
-    return said(["git", "rev-parse", "--short", "HEAD"]) + ("+" if said(["git", "status", "--porcelain", "-uno"]) else "")
+    """The commit's short name, with + when files differ from it; "unknown" without git or its folder."""
+    name = said(["git", "rev-parse", "--short", "HEAD"])
+    return name + ("+" if said(["git", "status", "--porcelain", "-uno"]) else "") if name else "unknown"
 
 
 def machine():

@@ -11,140 +11,27 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/rng.h"
-#include "engine/runner.h"
 #include "tests/helpers/models.h"
+#include "tests/helpers/samebits.h"
 
-enum { TOKENS = 130, STEP = 160, SEQS = 3 };
-
-struct setting {
-    const char *model, *activations, *isa;
-    int threads;
-};
-
-static struct runner *try_open(const struct setting *s, const char *path, err *e)
+static struct runner *try_open(const char *path, const char *activations, err *e)
 {
     struct runner *r = NULL;
-    struct tools_model t = {.path = path, .activations = s->activations, .isa = s->isa, .threads = s->threads};
-    return runner_open(&t, STEP, SEQS, STEP, 1024, false, &r, e) ? NULL : r;
-}
-
-static struct runner *open_runner(const struct setting *s)
-{
-    err e = {0};
-    struct runner *r = try_open(s, models_path(s->model), &e);
-    if (!r && e.code != ERR_UNSUPPORTED)
-        fail_msg("%s: %s", s->model, e.text);
-    return r;
-}
-
-static void draw(int32_t *ids, int n, int vocab, int salt)
-{
-    for (int i = 0; i < n; i++)
-        ids[i] = (int32_t)(rng_u64(11, (uint64_t)i, (uint64_t)salt) % (uint64_t)vocab);
-}
-
-static void run(struct runner *r, const struct piece *p, int n)
-{
-    err e = {0};
-    if (runner_step(r, p, n, &e))
-        fail_msg("%s", e.text);
-}
-
-// ---- the same bits
-
-static float *logits_of(struct runner *r, const int32_t *ids, int chunk)
-{
-    size_t vocab = (size_t)r->model->vocab;
-    float *out = calloc(TOKENS * vocab, sizeof *out);
-    struct kv_seq s;
-    kv_seq_init(&s, r->pool);
-    for (int at = 0, n; at < TOKENS; at += n) {
-        n = TOKENS - at < chunk ? TOKENS - at : chunk;
-        run(r, &(struct piece){&s, ids + at, n, PIECE_ALL}, 1);
-        memcpy(out + (size_t)at * vocab, r->logits, (size_t)n * vocab * sizeof *out);
-    }
-    kv_seq_done(&s);
-    return out;
-}
-
-static float *logits_in_company(struct runner *r, const int32_t *ids)
-{
-    size_t vocab = (size_t)r->model->vocab;
-    float *out = calloc(TOKENS * vocab, sizeof *out);
-    struct kv_seq s[SEQS];
-    int32_t other[SEQS][1024];
-    for (int i = 0; i < SEQS; i++) {
-        kv_seq_init(&s[i], r->pool);
-        draw(other[i], 1024, r->model->vocab, 10 + i);
-    }
-    for (int at = 0, n, round = 0; at < TOKENS; at += n, round++) {
-        n = 1 + round * 7 % 29;
-        n = n < TOKENS - at ? n : TOKENS - at;
-        struct piece p[SEQS] = {{&s[1], other[1] + s[1].len, 1 + round % 2 * 70, PIECE_LAST},
-                                {&s[0], ids + at, n, PIECE_ALL},
-                                {&s[2], other[2] + s[2].len, 1, PIECE_NONE}};
-        run(r, p, SEQS);
-        memcpy(out + (size_t)at * vocab, r->logits + vocab, (size_t)n * vocab * sizeof *out);
-    }
-    for (int i = 0; i < SEQS; i++)
-        kv_seq_done(&s[i]);
-    return out;
-}
-
-static void same(const char *what, const struct setting *s, const float *want, float *got, int vocab)
-{
-    size_t n = (size_t)TOKENS * (size_t)vocab;
-    if (got == want)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        if (memcmp(&want[i], &got[i], sizeof *got) != 0)
-            fail_msg("%s, %s activations, %d threads, %s: row %zu column %zu is %.9g, expected %.9g", s->model, s->activations,
-                     s->threads, what, i / (size_t)vocab, i % (size_t)vocab, (double)got[i], (double)want[i]);
-    }
-    free(got);
-}
-
-static void check_setting(struct setting s)
-{
-    static const int chunks[] = {TOKENS, 1, 4, 67};
-    static const char *const isas[] = {"scalar", "avx2", "avx512"};
-    int32_t ids[TOKENS];
-    float *first = NULL;
-    for (s.threads = 1; s.threads <= 2; s.threads++) {
-        struct runner *r = open_runner(&s);
-        int vocab = r->model->vocab;
-        draw(ids, TOKENS, vocab, 0);
-        for (int c = 0; c < 4; c++) {
-            float *got = logits_of(r, ids, chunks[c]);
-            first = first ? first : got;
-            same("in chunks", &s, first, got, vocab);
-        }
-        same("in company", &s, first, logits_in_company(r, ids), vocab);
-        assert_int_equal(kv_pool_free_pages(r->pool), kv_pool_pages(r->pool));
-        runner_close(r);
-    }
-    s.threads = 2;
-    for (int i = 0; i < 3; i++) {
-        s.isa = isas[i];
-        struct runner *r = open_runner(&s);
-        if (r)
-            same(isas[i], &s, first, logits_of(r, ids, 61), r->model->vocab);
-        runner_close(r);
-    }
-    free(first);
+    struct tools_model t = {.path = path, .activations = activations, .threads = 1};
+    return runner_open(&t, 160, 3, 160, 1024, false, &r, e) ? NULL : r;
 }
 
 static void test_same_bits(void **state)
 {
     (void)state;
-    check_setting((struct setting){"qwen3moe-f32", "f32", NULL, 0});
-    check_setting((struct setting){"qwen3moe-dense-bf16", "int8", NULL, 0});
-    check_setting((struct setting){"qwen2moe-stack-bf16", "f32", NULL, 0});
-    check_setting((struct setting){"gguf-qwen3moe-q4_0", "int8", NULL, 0});
-    check_setting((struct setting){"gguf-qwen3moe-q4_0", "f32", NULL, 0});
-    check_setting((struct setting){"gguf-qwen3moe-q4_k", "int8", NULL, 0});
-    check_setting((struct setting){"gguf-qwen2moe-q8_0", "int8", NULL, 0});
+    samebits_check((struct samebits){"qwen3moe-f32", "f32", .tokens = 130});
+    samebits_check((struct samebits){"qwen3moe-dense-bf16", "int8", .tokens = 130});
+    samebits_check((struct samebits){"qwen2moe-stack-bf16", "f32", .tokens = 130});
+    samebits_check((struct samebits){"gguf-qwen3moe-q4_0", "int8", .tokens = 130});
+    samebits_check((struct samebits){"gguf-qwen3moe-q4_0", "f32", .tokens = 130});
+    samebits_check((struct samebits){"gguf-qwen3moe-q4_k", "int8", .tokens = 130});
+    samebits_check((struct samebits){"gguf-qwen2moe-q8_0", "int8", .tokens = 130});
+    samebits_check((struct samebits){"gguf-qwen3moe-q4_0", "int8", .tokens = 630});
 }
 
 static size_t packed(enum quant_type type, int rows, int cols)
@@ -159,7 +46,7 @@ static size_t packed(enum quant_type type, int rows, int cols)
 static void test_accounts(void **state)
 {
     (void)state;
-    struct runner *r = open_runner(&(struct setting){"gguf-qwen3moe-q4_0", "int8", NULL, 1});
+    struct runner *r = samebits_open(&(struct samebits){"gguf-qwen3moe-q4_0", "int8", .threads = 1});
     const struct model *m = r->model;
     size_t layer = 64 * 64 * 2 + 64 * 32 * 2 + 64 * 7, expert = 3 * 64 * 32;  // q, o, k, v, router
     assert_int_equal(m->token_macs, 2 * (layer + 3 * expert));
@@ -238,7 +125,7 @@ static void test_configs(void **state)
         char folder[64];
         err e = {0};
         make_folder(folder, all[i].model, all[i].change);
-        struct runner *r = try_open(&(struct setting){all[i].model, "f32", NULL, 1}, folder, &e);
+        struct runner *r = try_open(folder, "f32", &e);
         if (e.code != all[i].code || (e.code && !strstr(e.text, all[i].says)))
             fail_msg("%s with %s: '%s', expected '%s'", all[i].model, all[i].change, e.text, all[i].says);
         runner_close(r);
@@ -281,13 +168,13 @@ static void try_file(const struct file *f, size_t size, err *e)
     FILE *out = fopen(f->path, "wb");
     assert_int_equal(fwrite(f->data, 1, size, out), size);
     fclose(out);
-    struct runner *r = try_open(&(struct setting){"damaged", "int8", NULL, 1}, f->path, e);
+    struct runner *r = try_open(f->path, "int8", e);
     if (!r)
         return;
     int32_t ids[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     struct kv_seq s;
     kv_seq_init(&s, r->pool);
-    run(r, &(struct piece){&s, ids, 9, PIECE_LAST}, 1);
+    assert_int_equal(runner_step(r, &(struct piece){&s, ids, 9, PIECE_LAST}, 1, e), ERR_OK);
     kv_seq_done(&s);
     runner_close(r);
 }

@@ -28,7 +28,7 @@ MUST_CHECK err_code tools_logits(const struct tools_model *m, const int32_t *ids
 struct tools_bench {
     int prompt, generate;  // tokens of a prompt, and generated; 0: that figure is left out
     int depth, parallel;   // positions that every sequence has before; sequences
-    int reps;              // 0: 5
+    int reps;              // 1 or more
     int chunk;             // most tokens of a prompt in one step; 0: 512
 };
 // oxinferd bench: one JSON line a figure to out (bench/README.md).

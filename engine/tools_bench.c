@@ -248,13 +248,15 @@ static err_code check_bench(const struct tools_bench *b, err *e)
         const char *name;
         int value, low, high;
     } fields[] = {{"pp", b->prompt, 0, 1 << 24}, {"tg", b->generate, 0, 1 << 24}, {"depth", b->depth, 0, 1 << 24},
-                  {"parallel", b->parallel, 1, MAX_PARALLEL}, {"reps", b->reps, 0, MAX_REPS},
+                  {"parallel", b->parallel, 1, MAX_PARALLEL}, {"reps", b->reps, 1, MAX_REPS},
                   {"chunk", b->chunk, 0, CHUNK}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (fields[i].value < fields[i].low || fields[i].value > fields[i].high)
             return err_set_param(e, ERR_INVALID, fields[i].name, "%s is %d, expected %d to %d", fields[i].name,
                                  fields[i].value, fields[i].low, fields[i].high);
     }
+    if (!b->prompt && !b->generate)
+        return err_set(e, ERR_INVALID, "pp and tg are both 0: there is nothing to measure");
     return ERR_OK;
 }
 
@@ -265,11 +267,15 @@ err_code tools_bench(const struct tools_model *m, const struct tools_bench *b, F
         return code;
     int rows = b->parallel > CHUNK ? b->parallel : CHUNK, longest = b->prompt > b->generate ? b->prompt : b->generate;
     size_t positions = 2 * (size_t)b->parallel * (size_t)(b->depth + longest + KV_PAGE_TOKENS);
-    struct bench t = {.b = b, .m = m, .out = out, .chunk = b->chunk ? b->chunk : CHUNK, .reps = b->reps ? b->reps : 5};
+    struct bench t = {.b = b, .m = m, .out = out, .chunk = b->chunk ? b->chunk : CHUNK, .reps = b->reps};
     code = runner_open(m, rows, b->parallel, b->parallel, positions, true, &t.r, e);
     if (code)
         return code;
-    code = cpu_measure_ops(t.r->ops, team_size(t.r->team), &t.speed, e);
+    if (b->depth + longest > t.r->model->context)
+        code = err_set(e, ERR_CONTEXT, "depth %d and %d tokens after it, the model's context is %d", b->depth, longest,
+                       t.r->model->context);
+    if (!code)
+        code = cpu_measure_ops(t.r->ops, team_size(t.r->team), &t.speed, e);
     if (!code)
         code = prepare(&t, e);
     if (!code && b->prompt)

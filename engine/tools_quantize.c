@@ -389,6 +389,22 @@ static err_code write_plain(struct job *j, struct shard *s, const struct entry *
     return code;
 }
 
+// Says what came of it: matrices whose rows are no whole blocks, gates, norms and tables stay as they were.
+static void summary(const struct job *j)
+{
+    size_t tensors = 0, packed = 0, bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < j->lists[i].n; k++, tensors++) {
+            const struct entry *n = &j->lists[i].entries[k];
+            packed += n->encode;
+            bytes += n->encode ? n->out.bytes : 0;
+        }
+    }
+    if (j->ask->progress)
+        fprintf(j->ask->progress, "quantize: %zu of %zu tensors, %.1f of %.1f MB, are %s now; the others stay as they were\n", packed,
+                tensors, (double)bytes * 1e-6, (double)j->bytes * 1e-6, j->ask->type);
+}
+
 // ---- the folder
 
 static json_t *metadata_of(const struct job *j, const struct list *l)
@@ -670,6 +686,8 @@ err_code tools_quantize(const struct tools_quantize *q, err *e)
         code = plan(&j);
     if (!code)
         code = write_folder(&j, parent, base);
+    if (!code)
+        summary(&j);
     for (int i = 0; i < 2; i++)
         free(j.lists[i].entries);
     model_close(j.model);

@@ -160,23 +160,8 @@ static void write_rows(float *y, int ldy, const float *acc, int ldacc, int n, in
     }
 }
 
-// Panel of row groups g .. g+ng, elements k .. k+n: the dequantised weights as [n][32] floats; rows past the last are 0.
-static void fill_panel(const struct mat *m, int g, int ng, int k, int n, float *panel)
-{
-    float row[PANEL_K];
-    for (int r = 0; r < ng * MAT_GROUP; r++) {
-        int at = g * MAT_GROUP + r;
-        if (at < m->rows)
-            file_floats(m, at, k, n, row);
-        else
-            memset(row, 0, sizeof row);
-        for (int i = 0; i < n; i++)
-            panel[i * MAT_WIDE + r] = row[i];
-    }
-}
-
-// The same from packed integer blocks.
-static void fill_panel_packed(const struct cpu_ops *ops, const struct mat *m, int g, int ng, int k, int n, float *panel)
+// Panel of row groups g .. g+ng, elements k .. k+n: the dequantised weights as [n][32] floats.
+static void fill_panel(const struct cpu_ops *ops, const struct mat *m, int g, int ng, int k, int n, float *panel)
 {
     int block = m->block;
     size_t bytes = (size_t)m->record, records = (size_t)(m->cols / block);
@@ -197,13 +182,10 @@ static void chain_rows(const struct cpu_ops *ops, const struct mat *m, int g, in
                        float *acc)
 {
     _Alignas(64) float panel[PANEL_K * MAT_WIDE];
-    if (m->layout == MAT_BORROWED || m->form != MAT_FORM_FLOAT) {
+    if (m->form != MAT_FORM_FLOAT) {
         for (int k = 0; k < m->cols; k += PANEL_K) {
             int piece = m->cols - k < PANEL_K ? m->cols - k : PANEL_K;
-            if (m->layout == MAT_BORROWED)
-                fill_panel(m, g, ng, k, piece, panel);
-            else
-                fill_panel_packed(ops, m, g, ng, k, piece, panel);
+            fill_panel(ops, m, g, ng, k, piece, panel);
             ops->mat->chain_f32(acc, MAT_WIDE, panel, MAT_WIDE, ng, x + k, ldx, n, piece);
         }
         return;
@@ -291,7 +273,7 @@ static void mul_fine(const struct cpu_ops *ops, const struct mat *m, const struc
 void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
              enum mat_write write)
 {
-    assert(m->cols == a->cols && (!mat_uses_int8(m) || a->math == MAT_INT8));
+    assert(m->layout == MAT_PACKED && m->cols == a->cols && (!mat_uses_int8(m) || a->math == MAT_INT8));
     if (g0 >= g1 || a->n <= 0)
         return;
     if (!mat_uses_int8(m))

@@ -38,7 +38,7 @@ enum mat_math {
 };
 
 enum mat_layout {
-    MAT_BORROWED,  // rows as in the file, read in place (data points into the mapping)
+    MAT_BORROWED,  // rows as in the file, for mat_row alone: nothing multiplies by them
     MAT_PACKED,    // the kernels' row-interleaved layout (mat_pack.h)
 };
 

@@ -31,11 +31,18 @@ void err_fill(err *e, err_code code, const char *param, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
+    e->retry_ms = 0;
     snprintf(e->param, sizeof e->param, "%s", param);
     trim_tail(e->param);
     vsnprintf(e->text, sizeof e->text, fmt, ap);
     trim_tail(e->text);
     va_end(ap);
+}
+
+void err_fill_retry(err *e, int ms)
+{
+    if (e)
+        e->retry_ms = ms;
 }
 
 err_code err_wrap(err *e, const char *fmt, ...)

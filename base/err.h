@@ -23,6 +23,7 @@
     X(ERR_LOADING, "model is loading")                                    \
     X(ERR_DRAINING, "server is shutting down")                            \
     X(ERR_TIMEOUT, "deadline passed")                                     \
+    X(ERR_LATE, "waited too long to begin")                               \
     X(ERR_CANCELLED, "cancelled")                                         \
     X(ERR_INTERNAL, "internal error")
 
@@ -34,6 +35,7 @@ typedef enum err_code {
 
 typedef struct err {
     err_code code;
+    int retry_ms;    // when trying again is worth it; 0: not known
     char param[96];  // the field, setting or tensor at fault; "" when none
     char text[512];  // one sentence, UTF-8, no newline
 } err;
@@ -49,11 +51,16 @@ const char *err_name(err_code code);
 // The same, naming the field (or tensor) that is wrong.
 #define err_set_param(e, code, param, ...) err_same((err_fill(e, code, param, __VA_ARGS__), (code)))
 
+// The same for a refusal that ends by itself, after about so many milliseconds.
+#define err_set_retry(e, code, ms, ...) err_same((err_fill(e, code, "", __VA_ARGS__), err_fill_retry(e, ms), (code)))
+
 static inline err_code err_same(err_code code)  // a call, so that a result nobody wants is no warning
 {
     return code;
 }
 void err_fill(err *e, err_code code, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+void err_fill_retry(err *e, int ms);
 
 // Puts "context: " in front of the text of a filled error; returns its code.
 err_code err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

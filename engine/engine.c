@@ -16,19 +16,22 @@
 #include "base/queue.h"
 #include "engine/decide/decide.h"
 #include "engine/family/family.h"
+#include "engine/metrics.h"
 #include "engine/model.h"
 #include "engine/sched/prep.h"
 #include "engine/sched/sched.h"
+#include "engine/sched/served.h"
 #include "engine/weights/weights.h"
 
 enum { DEFAULT_WAITING = 256, DEFAULT_RUNNING = 16, MAX_RUNNING = 1024, PREP_THREADS = 2 };
 
 struct entry {
     struct model_info info;
+    struct metrics metrics;
     char *path, *chat_template, *vocoder, *decision;
     struct model_options options;
     struct model *model;       // before loading: opened by the caller, or NULL
-    struct sched_model *served;
+    struct served *served;
 };
 
 struct engine {
@@ -71,15 +74,15 @@ static void fill_info(struct engine *en, struct entry *n)
         i->weight_bytes = weights_bytes(m->weights);
     }
     i->vocab = m->vocab;
-    i->context = sched_model_context(n->served);
-    i->kv_bytes_per_token = sched_model_token_bytes(n->served);
+    i->context = served_context(n->served);
+    i->kv_bytes_per_token = served_token_bytes(n->served);
     i->can = model_can(m);
     if (m->family->describe)
         m->family->describe(m, i);
     if (m->decider)
         decide_describe(m->decider, i);
     i->loaded_unix_s = clock_unix_s();
-    en->kv_left -= sched_model_kv_bytes(n->served);
+    en->kv_left -= served_kv_bytes(n->served);
 }
 
 static void load(struct engine *en, struct entry *n)
@@ -92,7 +95,7 @@ static void load(struct engine *en, struct entry *n)
     if (!code)
         code = model_ready(n->model, &e);
     if (!code)
-        code = sched_model_open(en->sched, n->model, kv_share(en), &n->served, &e);
+        code = sched_serve(en->sched, n->model, &n->metrics, kv_share(en), &n->served, &e);
     pthread_mutex_lock(&en->lock);
     en->npools++;
     n->info.error = e;
@@ -166,7 +169,7 @@ err_code engine_open(const struct engine_config *c, struct engine **ret_engine, 
 
 static void entry_free(struct entry *n)
 {
-    sched_model_close(n->served);
+    served_close(n->served);
     model_close(n->model);
     free(n->path);
     free(n->chat_template);
@@ -258,6 +261,7 @@ static err_code set_name(struct entry *n, const char *name, err *e)
 err_code engine_add_model(struct engine *en, const struct model_config *c, err *e)
 {
     struct entry *n = mem_new(sizeof *n);
+    metrics_init(&n->metrics);
     err_code code = set_name(n, c->name, e);
     if (!code)
         code = read_options(c, n, e);
@@ -275,6 +279,7 @@ err_code engine_add_open_model(struct engine *en, const char *name, struct model
 {
     struct entry *n = mem_new(sizeof *n);
     n->model = m;
+    metrics_init(&n->metrics);
     err_code code = set_name(n, name, e);
     if (!code)
         code = add_entry(en, n, e);
@@ -303,6 +308,14 @@ bool engine_find_model(struct engine *en, const char *name, struct model_info *r
         *ret_info = n->info;
     pthread_mutex_unlock(&en->lock);
     return n != NULL;
+}
+
+const struct metrics *engine_metrics(struct engine *en, const char *name)
+{
+    pthread_mutex_lock(&en->lock);
+    const struct entry *n = find_entry(en, name);
+    pthread_mutex_unlock(&en->lock);
+    return n ? &n->metrics : NULL;
 }
 
 static err_code no_model(const char *name, err *e)
@@ -441,7 +454,7 @@ err_code engine_submit(struct engine *en, struct task *t, struct ticket *ret_tic
         return e->code;
     }
     struct session *s = session_new(t, ticket, en->slots);
-    sched_session(n->served, s);
+    served_attach(n->served, s);
     *ret_ticket = ticket;  // before the first event can use it
     prep_submit(en->prep, s);
     return ERR_OK;

@@ -26,6 +26,7 @@
 #include "engine/task.h"
 
 struct engine;
+struct metrics;
 
 // ---- set-up
 
@@ -91,6 +92,8 @@ MUST_CHECK err_code engine_add_model(struct engine *en, const struct model_confi
 // Copies of the models' state, in the order they were added; returns how many (at most max are written).
 int engine_models(struct engine *en, struct model_info *ret_infos, int max);
 bool engine_find_model(struct engine *en, const char *name, struct model_info *ret_info);
+// The model's numbers (metrics.h), from now until engine_close; NULL: no such model.
+const struct metrics *engine_metrics(struct engine *en, const char *name);
 // Waits until the model is ready or failed; its error if failed. ERR_DRAINING when the engine drains first.
 MUST_CHECK err_code engine_wait_model(struct engine *en, const char *name, err *e);
 

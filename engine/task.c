@@ -1,6 +1,7 @@
 // task.c - making and freeing a task. Its maker owns it until submit accepts it, then the engine does.
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/task.h"
@@ -21,6 +22,8 @@ struct task *task_new(enum task_kind kind)
 {
     struct task *t = mem_new(sizeof *t);
     t->kind = kind;
+    t->arrived_ns = clock_ns();
+    t->weight = 1;
     switch (kind) {
     case TASK_GENERATE:
         generate_defaults(&t->generate);

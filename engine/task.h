@@ -221,6 +221,9 @@ struct event {
     err error;           // EVENT_END; ERR_OK, or why it ended
 };
 
+// Interactive text comes first, batch work in the gaps. What a task computes never depends on it.
+enum task_class { CLASS_NORMAL, CLASS_INTERACTIVE, CLASS_BATCH };
+
 struct task;
 typedef void task_event_fn(struct task *t, const struct event *ev);
 
@@ -230,8 +233,13 @@ struct task {
     const char *model;
     task_event_fn *on_event;
     void *ud;
-    int64_t deadline_ns;  // clock_ns() time; 0: none
-    const char *cache_salt;  // prefix reuse only among tasks with the same salt; NULL: the common one
+    int64_t deadline_ns;       // clock_ns() time by which it must have ended; 0: none
+    int64_t begin_deadline_ns; // by which it must have begun, or it ends with ERR_LATE; 0: none
+    int64_t arrived_ns;        // when the request was complete; task_new says now
+    enum task_class class;
+    const char *account;       // who it is for: accounts share the engine by weight; NULL: the common one
+    float weight;              // of the account; 1
+    const char *cache_salt;    // prefix reuse only among tasks with the same salt; NULL: the common one
     union {
         struct generate generate;
         struct tokenize tokenize;

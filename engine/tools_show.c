@@ -9,6 +9,7 @@
 #include "engine/model.h"
 #include "engine/runner.h"
 #include "engine/sched/sched.h"
+#include "engine/sched/served.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tools.h"
 #include "engine/weights/weights.h"
@@ -136,8 +137,8 @@ static void show_text(const struct model *m, FILE *out)
 
 static void show_memory(const struct model *m, int lanes, FILE *out)
 {
-    struct sched_needs n;
-    sched_needs(m, &(struct sched_config){.max_running = DEFAULT_RUNNING}, lanes, &n);
+    struct served_needs n;
+    served_needs(m, &(struct sched_config){.max_running = DEFAULT_RUNNING}, lanes, &n);
     fprintf(out, "memory       %.1f MB of weights, %.1f MB for steps on %d threads, %.1f MB for running tasks\n",
             mb(m->resident_bytes), mb(n.step + n.work_scratch), lanes, mb(n.works));
     size_t total = m->resident_bytes + n.step + n.work_scratch + n.works;

@@ -20,6 +20,7 @@ static const char internal_error[] =
     "{\"error\":{\"message\":\"The answer could not be written as JSON.\",\"type\":\"server_error\",\"param\":null,"
     "\"code\":null}}";
 
+enum { RETRY_MS = 1000 };  // when nothing better is known
 enum retry { RETRY_UNSAID, RETRY_SOON, RETRY_NEVER };
 
 struct status_row {
@@ -43,6 +44,7 @@ static const struct status_row rows[] = {
     [ERR_LOADING] = {503, "service_unavailable_error", "server_is_overloaded", RETRY_SOON},
     [ERR_DRAINING] = {503, "service_unavailable_error", "server_is_overloaded", RETRY_SOON},
     [ERR_TIMEOUT] = {504, "server_error", "timeout", RETRY_UNSAID},
+    [ERR_LATE] = {503, "service_unavailable_error", "server_is_overloaded", RETRY_SOON},
     [ERR_CANCELLED] = {500, "server_error", "cancelled", RETRY_NEVER},
     [ERR_INTERNAL] = {500, "server_error", NULL, RETRY_UNSAID},
 };
@@ -162,19 +164,27 @@ void reply_text(struct request *r, int status, const char *content_type, const c
     answer(exchange_of(r), status, arena_strdup(&r->arena, content_type), copy, len);
 }
 
-static void set_retry_headers(struct request *r, int status, enum retry retry)
+// In whole seconds, rounded up, and exactly.
+static void set_retry_after(struct request *r, int ms)
 {
-    if (retry == RETRY_SOON || status == 429 || status == 503) {
-        request_set_header(r, "retry-after", "1");
-        request_set_header(r, "retry-after-ms", "1000");
-    }
+    request_set_header(r, "retry-after", arena_printf(&r->arena, "%d", (ms + 999) / 1000));
+    request_set_header(r, "retry-after-ms", arena_printf(&r->arena, "%d", ms));
+}
+
+static void set_retry_headers(struct request *r, int status, const err *e)
+{
+    enum retry retry = row_of(e->code)->retry;
+    if (retry == RETRY_SOON || status == 429 || status == 503)
+        set_retry_after(r, e->retry_ms > 0 ? e->retry_ms : RETRY_MS);
     if (retry == RETRY_NEVER || status == 413 || status == 501)
         request_set_header(r, "x-should-retry", "false");
+    if (e->code == ERR_LATE)
+        request_set_header(r, "x-llm-d-request-dropped-reason", "deadline");
 }
 
 void reply_problem(struct request *r, int status, const char *type, const char *code, const err *e)
 {
-    set_retry_headers(r, status, row_of(e->code)->retry);
+    set_retry_headers(r, status, e);
     if (status >= 500)
         request_problem(r, e);
     reply_json(r, status, error_object(e, type, code));

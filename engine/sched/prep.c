@@ -11,6 +11,7 @@
 #include "base/queue.h"
 #include "engine/model.h"
 #include "engine/sched/round.h"
+#include "engine/sched/served.h"
 #include "engine/sched/sched.h"
 #include "engine/text/chat_ids.h"
 
@@ -58,7 +59,7 @@ static err_code check(const struct session *s, const struct ids *ids, int *ret_m
         return err_set_param(e, ERR_CONTEXT, field,
                              "This model's maximum context length is %zu tokens. However, you requested %zu tokens (%zu "
                              "in the prompt, %zu in the completion).", context, ids->len + want, ids->len, want);
-    size_t pool = (size_t)sched_model_pages(s->owner), n = (size_t)g->n, room = pool / n * KV_PAGE_TOKENS;
+    size_t pool = (size_t)served_pages(s->owner), n = (size_t)g->n, room = pool / n * KV_PAGE_TOKENS;
     if (g->max_tokens < 0 && room < context && room > ids->len)
         context = room;  // no limit was asked for: what the memory allows for all choices together is one
     // The last token is not computed, so the prompt's positions and one token fewer are.

@@ -1,11 +1,11 @@
 // sched.h - the scheduler: one thread, lane 0 of the team, that owns all sessions, trees, pools and counters.
 //
 //     sched_open(&config, slots, &s, &e);                    // starts the thread and the team
-//     sched_model_open(s, model, kv_bytes, &m, &e);          // loader thread: pool, scratch; then it is served
+//     sched_serve(s, model, metrics, kv_bytes, &m, &e);      // loader thread: pool, scratch; then it is served
 //     sched_submit(s, session);                              // prep thread: a session in state QUEUED
 //     sched_wake(s);                                         // after a cancel
 //     sched_close(s);                                        // ends every session with ERR_DRAINING
-//     sched_model_close(m);                                  // afterwards
+//     served_close(m);                                       // afterwards
 //
 // A turn of the thread: take what arrived, end what was cancelled or is late, admit, then one step of one model; models
 // with something to do take turns. A step is one of a work (work.h) or one batch, by turns; decisions and generation have
@@ -26,11 +26,13 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
-#include "engine/sched/session.h"
 
+struct metrics;
 struct model;
+struct session;
+struct slot_table;
 struct sched;
-struct sched_model;
+struct served;
 
 struct sched_config {
     int threads;         // 0: one per usable core
@@ -45,24 +47,9 @@ MUST_CHECK err_code sched_open(const struct sched_config *c, struct slot_table *
 void sched_close(struct sched *s);  // the threads end; models stay the caller's
 void sched_free(struct sched *s);   // after sched_close
 
-// What serving a model takes beside its weights and its KV pool.
-struct sched_needs {
-    size_t step;          // scratch, logits and hidden states of a batch
-    size_t work_scratch;  // shared by the model's works
-    size_t works;         // as many as run side by side, together
-};
-void sched_needs(const struct model *m, const struct sched_config *c, int lanes, struct sched_needs *ret_needs);
-
-// Any thread. kv_bytes is the most the pool may take; it takes no more than its sequences could use twice over.
-MUST_CHECK err_code sched_model_open(struct sched *s, struct model *m, size_t kv_bytes, struct sched_model **ret_model,
-                                     err *e);
-void sched_model_close(struct sched_model *m);  // not the struct model
-int sched_model_context(const struct sched_model *m);  // the model's, or fewer when the pool is smaller
-int sched_model_pages(const struct sched_model *m);
-size_t sched_model_kv_bytes(const struct sched_model *m);     // of the pool
-size_t sched_model_token_bytes(const struct sched_model *m);
-void sched_session(struct sched_model *m, struct session *s);  // says which model a new session is for
-
+// Any thread; see served_open.
+MUST_CHECK err_code sched_serve(struct sched *s, struct model *m, struct metrics *metrics, size_t kv_bytes,
+                                struct served **ret_served, err *e);
 void sched_submit(struct sched *s, struct session *session);
 void sched_wake(struct sched *s);
 void sched_stats(struct sched *s, struct engine_stats *ret_stats);

@@ -31,7 +31,7 @@
 #include "engine/tokenizer/tokenizer.h"
 
 struct model;
-struct sched_model;
+struct served;
 
 enum session_state {
     SESSION_PREP, SESSION_QUEUED, SESSION_PREFILL, SESSION_DECODE, SESSION_PREEMPTED, SESSION_WORK, SESSION_DONE,
@@ -70,7 +70,7 @@ struct session {
     struct session *next;  // in the scheduler's inbox
     enum session_state state;
     bool waiting;          // counts as waiting in the slot table
-    struct sched_model *owner;
+    struct served *owner;
     const struct model *model;
     struct prefix *prefix;
     int context;

@@ -339,7 +339,7 @@ static void test_failure_before_start(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         post(api_chat_create, i ? "{\"stream\":true," HI "}" : "{" HI "}");
-        end_task(0, (struct event){.error = {ERR_CONTEXT, "prompt", "the request needs 4290 tokens"}});
+        end_task(0, (struct event){.error = {.code = ERR_CONTEXT, .param = "prompt", .text = "the request needs 4290 tokens"}});
         assert_false(fake.stream);
         assert_int_equal(fake.status, 400);
         const json_t *e = json_object_get(fake.body, "error");

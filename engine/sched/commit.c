@@ -1,0 +1,136 @@
+// commit.c - rows are committed first, then each sequence is worked off: forks, samples, ends of rounds.
+#include "engine/sched/commit.h"
+
+#include <string.h>
+
+#include "engine/model.h"
+#include "engine/sched/admit.h"
+#include "engine/sched/plan.h"
+#include "engine/sched/round.h"
+
+static float *logits_row(const struct served *m, int i)
+{
+    return m->logits + (size_t)i * (size_t)m->model->vocab;
+}
+
+static void take_prompt_logits(const struct served *m, const struct plan_item *it)
+{
+    struct session *s = it->session;
+    int first = it->choice->seq.kv.len - it->rows;  // position of the first row; it predicts the token after it
+    for (int i = 0; i < it->nout && session_wants_prompt_logprobs(s); i++)
+        session_prompt_logits(s, logits_row(m, it->first_out + i), first + i + 1);
+}
+
+// The prompt of a new session is computed: every choice samples its first token from the same logits.
+static void finish_prompt(struct served *m, struct session *s, const float *logits)
+{
+    size_t bytes = (size_t)m->model->vocab * sizeof *logits;
+    session_prompt_done(s);
+    s->forked = true;
+    for (int i = 1; i < s->n; i++) {
+        if (!prefix_seq_fork(s->prefix, &s->choices[0].seq, &s->choices[i].seq)) {
+            err_set(&s->failure, ERR_MEMORY, "no memory to fork choice %d", i);
+            return;
+        }
+        session_fork_choice(s, &s->choices[i]);
+    }
+    for (int i = 0; i < s->n && !s->failure.code; i++) {
+        struct choice *c = &s->choices[i];
+        memcpy(m->spare, logits, bytes);
+        if (s->max_out == 0)
+            session_finish_choice(s, c, FINISH_LENGTH);
+        else
+            session_sample(s, c, m->spare);
+        m->nseqs -= c->done;
+    }
+}
+
+// A round is over: the next one goes on from the stem, now or once there are pages for it.
+static void next_round(struct served *m, struct session *s)
+{
+    struct choice *c = session_round(s);
+    if (round_next(s)) {
+        const struct choice *stem = session_stem(s);  // after a preemption it may not be computed again yet
+        if (!admit_promise(s, c, m->nseqs) || (stem->seq.kv.len == stem->nids && !round_fork(s)))
+            admit_preempt(m, s);
+        else if (s->state == SESSION_DECODE)
+            session_set_state(s, SESSION_PREFILL);
+        return;
+    }
+    if (s->failure.code)
+        return;
+    prefix_seq_done(s->prefix, &session_stem(s)->seq);
+    m->nseqs -= served_live_choices(s);
+    s->choices[0].done = s->choices[1].done = true;
+    s->ndone = s->n;
+    session_set_state(s, SESSION_WORK);
+}
+
+static void work_off_round(struct served *m, const struct plan_item *it)
+{
+    struct session *s = it->session;
+    struct choice *stem = session_stem(s), *c = session_round(s);
+    if (it->choice == stem) {
+        if (stem->seq.kv.len == stem->nids && !c->active && !round_fork(s))
+            err_set(&s->failure, ERR_MEMORY, "no memory to go on from the common part");
+        return;
+    }
+    if (c->seq.kv.len < c->nids)
+        return;
+    size_t row = (size_t)(it->first_out + it->nout - 1);
+    bool over = m->decide ? round_read(s, m->hidden + row * (size_t)m->model->hidden)
+                          : round_take(s, m->logits + row * (size_t)m->model->vocab);
+    if (!s->failure.code && over)
+        next_round(m, s);
+    else if (s->state == SESSION_PREFILL)
+        session_set_state(s, SESSION_DECODE);
+    if (!s->failure.code)
+        admit_advance(s);
+}
+
+static bool all_decoding(const struct session *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!s->choices[i].done && !plan_is_decoding(s, &s->choices[i]))
+            return false;
+    return true;
+}
+
+static void work_off(struct served *m, const struct plan_item *it)
+{
+    struct session *s = it->session;
+    struct choice *c = it->choice;
+    if (s->failure.code || slot_cancelled(s->slots, s->ticket) || s->state == SESSION_PREEMPTED)
+        return;
+    if (session_has_rounds(s)) {
+        work_off_round(m, it);
+        return;
+    }
+    if (session_wants_prompt_logprobs(s))
+        take_prompt_logits(m, it);
+    if (c->seq.kv.len < c->nids)
+        return;
+    float *logits = logits_row(m, it->first_out + it->nout - 1);
+    if (!s->forked) {
+        finish_prompt(m, s, logits);
+    } else {
+        session_sample(s, c, logits);
+        m->nseqs -= c->done;
+    }
+    if (s->state == SESSION_PREFILL && all_decoding(s))
+        session_set_state(s, SESSION_DECODE);
+}
+
+// Rows are committed and published first, cancelled or not: what was computed may serve another request.
+void commit_step(struct served *m)
+{
+    for (int i = 0; i < m->nitems; i++) {
+        const struct plan_item *it = &m->items[i];
+        prefix_seq_commit(m->prefix, &it->choice->seq, it->choice->ids, it->rows);
+    }
+    for (int i = 0; i < m->nitems; i++) {
+        int before = m->items[i].session->completion_tokens;
+        work_off(m, &m->items[i]);
+        m->core->stats.completion_tokens += (uint64_t)(m->items[i].session->completion_tokens - before);
+    }
+}

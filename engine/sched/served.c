@@ -1,0 +1,249 @@
+// served.c - a served model's memory and lists, and the end of a session.
+#include "engine/sched/served.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/family/family.h"
+#include "engine/model.h"
+#include "engine/sched/round.h"
+#include "engine/sched/work.h"
+#include "kernels/team.h"
+
+static int useful_pages(const struct sched_core *s, int context)
+{
+    int64_t pages = 2 * (int64_t)s->config.max_running * prefix_pages(context);
+    return pages < INT32_MAX ? (int)pages : INT32_MAX;
+}
+
+static err_code open_pool(struct served *m, size_t kv_bytes, err *e)
+{
+    struct kv_layout layout = {0};
+    m->model->family->gen->kv_layout(m->model, &layout);
+    size_t page = kv_page_bytes(&layout), most = (size_t)useful_pages(m->core, m->model->context);
+    if (most < kv_bytes / page)
+        kv_bytes = most * page;
+    if (kv_pool_open(&layout, kv_bytes, &m->pool, e))
+        return e->code;
+    m->kv_bytes = (size_t)kv_pool_pages(m->pool) * page;
+    m->token_bytes = kv_token_bytes(&layout);
+    int64_t tokens = (int64_t)kv_pool_pages(m->pool) * KV_PAGE_TOKENS;
+    m->context = tokens < m->model->context ? (int)tokens : m->model->context;
+    m->prefix = prefix_open(m->pool, true);
+    return ERR_OK;
+}
+
+static int max_out(const struct sched_config *c)
+{
+    return c->max_running + SERVED_PROMPT_LOGITS;
+}
+
+static int max_rows(const struct sched_config *c)
+{
+    return c->max_running + (c->prefill_chunk > 0 ? c->prefill_chunk : SCHED_MAX_CHUNK);
+}
+
+// One scratch for the steps of all kinds of work: they never run at the same time.
+static void work_needs(const struct model *m, int lanes, struct served_needs *n)
+{
+    for (int kind = 0; kind < TASK_KINDS; kind++) {
+        const struct work_ops *w = model_work(m, (enum task_kind)kind);
+        if (!w)
+            continue;
+        size_t scratch = w->scratch_bytes ? w->scratch_bytes(m, lanes) : 0;
+        size_t works = w->work_bytes ? w->work_bytes(m) * (size_t)w->max_running : 0;
+        n->work_scratch = scratch > n->work_scratch ? scratch : n->work_scratch;
+        n->works = works > n->works ? works : n->works;
+    }
+}
+
+void served_needs(const struct model *m, const struct sched_config *c, int lanes, struct served_needs *ret_needs)
+{
+    struct served_needs n = {0};
+    work_needs(m, lanes, &n);
+    if (m->family->gen) {
+        size_t width = (size_t)m->vocab + (m->decider ? (size_t)m->hidden : 0);
+        n.step = m->family->gen->scratch_bytes(m, max_rows(c), max_out(c), lanes) +
+                 width * (size_t)(max_out(c) + 1) * sizeof(float);
+    }
+    *ret_needs = n;
+}
+
+static err_code open_works(struct served *m, err *e)
+{
+    struct served_needs n = {0};
+    work_needs(m->model, team_size(m->core->team), &n);
+    m->work_bytes = n.work_scratch;
+    m->work_scratch = m->work_bytes > 0 ? mem_try_pages(m->work_bytes) : NULL;
+    if (m->work_bytes > 0 && !m->work_scratch)
+        return err_set(e, ERR_MEMORY, "no memory for the steps of %s: %zu bytes", m->model->family->name, m->work_bytes);
+    return ERR_OK;
+}
+
+static err_code open_hidden(struct served *m, int rows, err *e)
+{
+    if (!m->model->decider)
+        return ERR_OK;
+    m->hidden_bytes = (size_t)rows * (size_t)m->model->hidden * sizeof(float);
+    m->hidden = mem_try_pages(m->hidden_bytes);
+    return m->hidden ? ERR_OK : err_set(e, ERR_MEMORY, "no memory for %d hidden states", rows);
+}
+
+static err_code open_step(struct served *m, err *e)
+{
+    const struct sched_config *c = &m->core->config;
+    const struct gen_ops *gen = m->model->family->gen;
+    int nout = max_out(c);
+    m->max_rows = max_rows(c);
+    batch_init(&m->batch, m->max_rows, c->max_running, nout);
+    m->items = mem_new((size_t)c->max_running * sizeof *m->items);
+    m->scratch_bytes = gen->scratch_bytes(m->model, m->max_rows, nout, team_size(m->core->team));
+    if (!size_mul((size_t)m->model->vocab, sizeof(float) * (size_t)(nout + 1), &m->logits_bytes))
+        return err_set(e, ERR_MEMORY, "logits of %d rows by %d are too large", nout, m->model->vocab);
+    m->logits = mem_try_pages(m->logits_bytes);
+    m->scratch = m->scratch_bytes > 0 ? mem_try_pages(m->scratch_bytes) : NULL;
+    if (!m->logits || (!m->scratch && m->scratch_bytes > 0))
+        return err_set(e, ERR_MEMORY, "no memory for steps of %d rows: %zu bytes of scratch, %zu of logits", m->max_rows,
+                       m->scratch_bytes, m->logits_bytes);
+    m->spare = m->logits + (size_t)nout * (size_t)m->model->vocab;
+    m->batch.b.scratch = m->scratch;
+    return open_hidden(m, nout, e);
+}
+
+err_code served_open(struct sched_core *s, struct model *model, struct metrics *metrics, size_t kv_bytes,
+                     struct served **ret_model, err *e)
+{
+    struct served *m = mem_new(sizeof *m);
+    m->core = s;
+    m->model = model;
+    m->metrics = metrics;
+    cost_init(&m->cost);
+    int nslots = slot_count(s->slots);
+    m->waiting = mem_new((size_t)nslots * sizeof *m->waiting);
+    m->running = mem_new((size_t)nslots * sizeof *m->running);
+    m->context = model->context;
+    err_code code = open_works(m, e);
+    if (!code && model->family->gen)
+        code = open_pool(m, kv_bytes, e);
+    if (!code && model->family->gen)
+        code = open_step(m, e);
+    if (code) {
+        served_close(m);
+        return code;
+    }
+    *ret_model = m;
+    return ERR_OK;
+}
+
+void served_close(struct served *m)
+{
+    if (!m)
+        return;
+    prefix_close(m->prefix);
+    kv_pool_close(m->pool);
+    batch_done(&m->batch);
+    mem_free_pages(m->logits, m->logits_bytes);
+    mem_free_pages(m->scratch, m->scratch_bytes);
+    mem_free_pages(m->hidden, m->hidden_bytes);
+    mem_free_pages(m->work_scratch, m->work_bytes);
+    free(m->items);
+    free(m->waiting);
+    free(m->running);
+    free(m);
+}
+
+int served_context(const struct served *m)
+{
+    return m->context;
+}
+
+int served_pages(const struct served *m)
+{
+    return m->pool ? kv_pool_pages(m->pool) : 0;
+}
+
+size_t served_kv_bytes(const struct served *m)
+{
+    return m->kv_bytes;
+}
+
+size_t served_token_bytes(const struct served *m)
+{
+    return m->token_bytes;
+}
+
+void served_attach(struct served *m, struct session *s)
+{
+    s->owner = m;
+    s->model = m->model;
+    s->prefix = m->prefix;
+    s->context = m->context;
+}
+
+// ---- lists
+
+void served_insert(struct session **list, int *n, struct session *s)
+{
+    int i = (*n)++;
+    for (; i > 0 && list[i - 1]->arrival > s->arrival; i--)
+        list[i] = list[i - 1];
+    list[i] = s;
+}
+
+void served_remove_at(struct session **list, int *n, int i)
+{
+    memmove(list + i, list + i + 1, (size_t)(--*n - i) * sizeof *list);
+}
+
+void served_remove(struct session **list, int *n, const struct session *s)
+{
+    for (int i = 0; i < *n; i++)
+        if (list[i] == s) {
+            served_remove_at(list, n, i);
+            return;
+        }
+    assert(!"session is in no list");
+}
+
+int served_live_choices(const struct session *s)
+{
+    return s->n - s->ndone;
+}
+
+bool served_is_live(const struct choice *c)
+{
+    return c->active && !c->done;
+}
+
+bool served_in_step(const struct served *m, const struct session *s)
+{
+    return session_decides(s) == m->decide && s->state != SESSION_WORK;
+}
+
+// ---- the end of a session
+
+static void count_end(struct sched_core *s, const struct session *x, const err *why)
+{
+    if (!why || why->code != ERR_CANCELLED)
+        return;
+    int64_t at = slot_cancel_ns(x->slots, x->ticket);  // 0 while the canceller is just about to write it
+    s->stats.cancelled++;
+    s->stats.last_cancel_to_free_s = at ? (double)(clock_ns() - at) * 1e-9 : 0;
+}
+
+void served_end(struct sched_core *s, struct session *x, const err *why)
+{
+    count_end(s, x, why);
+    session_end(x, why);
+}
+
+void served_end_running(struct served *m, struct session *x, const err *why)
+{
+    m->nseqs -= served_live_choices(x);
+    m->nworks -= x->work != NULL;
+    served_remove(m->running, &m->nrunning, x);
+    served_end(m->core, x, why);
+}

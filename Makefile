@@ -88,6 +88,8 @@ $(B)/obj/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(ISA_FLAGS) -c -o $@ $<
 
+$(B)/obj/server/page.o: $(wildcard server/web/*)
+
 # Everything is rebuilt when the compiler or its flags change.
 $(B)/flags: FORCE
 	@mkdir -p $(B)

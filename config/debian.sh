@@ -1,20 +1,23 @@
 #!/bin/sh
-# debian.sh PURPOSE - makes sure Debian's packages for a purpose are there: build, test, fuzz or aarch64.
+# debian.sh PURPOSE - makes sure Debian's packages for a purpose are there: build, test, browser (the web page's tests), fuzz or
+# aarch64.
 #
 # Installs what is missing when it may (root, or sudo without a password); else prints the line to run and fails.
 set -eu
 
 build="gcc make pkg-config libuv1-dev libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libinih-dev libsndfile1-dev libmpg123-dev libvorbis-dev libsoxr-dev libpng-dev libjpeg62-turbo-dev libwebp-dev zlib1g-dev"
 test="libcmocka-dev curl python3"
+browser="chromium chromium-driver"
 fuzz="clang libclang-rt-14-dev"
 aarch64="make gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
 
 case ${1:-build} in
 build) want=$build ;;
 test) want="$build $test" ;;
+browser) want=$browser ;;
 fuzz) want="$build $fuzz" ;;
 aarch64) want=$aarch64 ;;
-*) echo "usage: $0 build|test|fuzz|aarch64" >&2; exit 2 ;;
+*) echo "usage: $0 build|test|browser|fuzz|aarch64" >&2; exit 2 ;;
 esac
 
 missing=

@@ -59,6 +59,7 @@ static struct server_config server_settings_of(const struct config *c)
         .max_connections_per_address = (int)c->max_connections_per_address,
         .max_prompts = (int)c->max_waiting,
         .image_url_ttl_s = (int)c->image_url_ttl_s,
+        .no_page = !c->web_page,
         .strict_fields = c->strict_fields,
     };
 }

@@ -31,6 +31,7 @@ struct server_config {
     int max_connections, max_connections_per_address;  // per address 0: no limit
     int max_prompts;            // of one request, so that a batch fits the queue; 0: the API's own limit
     int image_url_ttl_s;        // how long a picture asked for as a URL can be fetched; 0: such requests are refused
+    bool no_page;               // the web page is not served
     bool strict_fields;         // unknown request fields are refused
 };
 

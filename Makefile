@@ -73,6 +73,7 @@ help:
 	@echo "make asan, make tsan  the tests under AddressSanitizer+UBSan, ThreadSanitizer"
 	@echo "make fuzz SECONDS=60  every parser's fuzzer for that long"
 	@echo "make bench            the kernels; BENCH_MODELS=\"FILE...\" measures models, beside llama.cpp with PEERS=DIR (bench/README.md)"
+	@echo "                      SERVE_MODELS=\"FILE...\": under load, beside llama-server"
 	@echo "make install DESTDIR= PREFIX=/usr/local"
 
 binaries: $(B)/oxinferd
@@ -100,7 +101,7 @@ run: all
 	@server/demo/run.sh $(B)/oxinferd "$(MODEL)" "$(LISTEN)"
 
 # ---- tests
-test-binaries: $(TESTS) $(if $(CORE),,$(B)/oxinferd)
+test-binaries: $(TESTS) $(if $(CORE),,$(B)/oxinferd $(B)/bench/load)
 
 $(B)/tests/%: $(B)/obj/tests/%.o $(TEST_HELPERS) $(LIB)
 	@mkdir -p $(@D)
@@ -159,9 +160,10 @@ bench: all
 
 .PHONY: benches
 benches: $(BENCHES)
+$(B)/bench/load: $(patsubst %.c,$(B)/obj/%.o,$(wildcard bench/load/*.c))
 $(B)/bench/%: $(B)/obj/bench/%.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(SAN) -o $@ $^ $(LIBS)
+	$(CC) $(SAN) -o $@ $(filter %.o,$^) $(LIB) $(LIBS)
 
 install: all
 	install -Dm755 $(B)/oxinferd $(DESTDIR)$(PREFIX)/bin/oxinferd

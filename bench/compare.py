@@ -186,35 +186,17 @@ def result(bench, test, base):
     return line
 
 
-def peer_of():
-    """The folder of the peer's programs and its version; None where there is none."""
-    base = ENV("PEERS_AVX2") if ISA == "avx2" else ENV("PEERS")
-    if not base:
-        if ISA == "avx2" and ENV("PEERS"):
-            sys.exit("ISA=avx2 compares with a peer without AVX-512: PEERS_AVX2=DIR")
-        return None, None
-    folder = os.path.join(base, "llama", "bin")
-    if not os.path.exists(os.path.join(folder, "llama-bench")):
-        sys.exit(f"there is no {folder}/llama-bench")
-    version = ""
-    if os.path.exists(os.path.join(folder, "VERSION")):
-        with open(os.path.join(folder, "VERSION")) as f:
-            version = "; ".join(f.read().split("\n")[:2])
-    return folder, version
-
-
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     for t in TESTS:
         if t not in TEST_NAMES:
             sys.exit(f"TESTS: '{t}' is no test, expected {' '.join(TEST_NAMES)}")
-    peer, version = peer_of()
+    peer, version = record.peer(ISA, "llama-bench")
     usable = sorted(os.sched_getaffinity(0))
     counts = sorted({len(usable) if t == "all" else min(int(t), len(usable)) for t in THREADS}, reverse=True)
     here, commit = record.machine(), record.commit()
-    name = re.sub(r"[^a-z0-9]+", "-", here["cpu"].lower()).strip("-")
-    path = ENV("RESULTS") or record.path(f"{name}_{ISA}")
+    path = ENV("RESULTS") or record.path(f"{record.host(here)}_{ISA}")
     settings = {k: ENV(k) for k in ("ISA", "TESTS", "THREADS", "REPS", "ROUNDS", "FA", "DEPTH") if ENV(k)}
     done = []
     for model in sys.argv[2:]:

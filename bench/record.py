@@ -6,6 +6,7 @@ import platform
 import re
 import shlex
 import subprocess
+import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -36,6 +37,28 @@ def machine():
     wanted = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "asimd", "asimddp", "i8mm")
     return {"cpu": model[1] if model else platform.machine(), "cores": len(os.sched_getaffinity(0)),
             "features": [w for w in wanted if w in flags]}
+
+
+def host(here):
+    """A machine() as a part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", here["cpu"].lower()).strip("-")
+
+
+def peer(isa, program):
+    """The folder of the peer's programs and its version; None where there is none."""
+    base = os.environ.get("PEERS_AVX2" if isa == "avx2" else "PEERS")
+    if not base:
+        if isa == "avx2" and os.environ.get("PEERS"):
+            sys.exit("ISA=avx2 compares with a peer without AVX-512: PEERS_AVX2=DIR")
+        return None, None
+    folder = os.path.join(base, "llama", "bin")
+    if not os.path.exists(os.path.join(folder, program)):
+        sys.exit(f"there is no {folder}/{program}")
+    version = ""
+    if os.path.exists(os.path.join(folder, "VERSION")):
+        with open(os.path.join(folder, "VERSION")) as f:
+            version = "; ".join(f.read().split("\n")[:2])
+    return folder, version
 
 
 def path(name):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""table.py [--last] FILE.jsonl... - results of compare.py as Markdown tables, one for each machine, instruction set and commit.
+"""table.py [--last] FILE.jsonl... - results of compare.py and serve_compare.py as Markdown tables, one for each machine, instruction set and commit.
 
 A cell has tokens a second here, at llama.cpp, the ratio, and the share of the machine's limit measured in the same run (read
 bandwidth for decoding, integer products or FMA for prefill). Of several lines for one figure the last one counts. --last: of all
@@ -46,6 +46,38 @@ def show(lines, last=False, out=sys.stdout):
         print(file=out)
 
 
+def serving_cell(line, side):
+    x = line[side]
+    if x is None:
+        return ""
+    if "figure" not in x:
+        return "failed: " + x.get("reason", "?")
+    if line["test"].startswith("clients"):
+        return f"{x['figure']:.4g} tok/s"
+    if line["test"] != "stall":
+        return f"{x['figure']:.4g} ms"
+    long = x["runs"][-1]["long"]
+    probes = max(p["p99"] for p in long["probes_ms"].values() if p)
+    return (f"{x['figure']:.4g} ms longest, p99 {long['gap_ms']['p99']:.4g}; probes p99 {probes:.2g}; long prompt after "
+            f"{long['ttft_s']:.3g} s")
+
+
+def show_serving(lines, out=sys.stdout):
+    """Results of serve_compare.py; of several lines for one figure the last one counts."""
+    tables = {}
+    for line in lines:
+        m = line["machine"]
+        tables.setdefault((m["cpu"], m["cores"], line["isa"], line["commit"]), {})[line["model"], line["test"]] = line
+    for (cpu, cores, isa, commit), rows in tables.items():
+        loads = [line["load"] for line in rows.values()]
+        print(f"{cpu}, {cores} cores, {isa}, commit {commit}, load average {min(loads):.1f} to {max(loads):.1f}.\n\n"
+              "| file | test | oxinferd | llama-server | times better |\n|---|---|---|---|---|", file=out)
+        for (model, test), line in rows.items():
+            print(f"| {model.removesuffix('.gguf')} | {test} | {serving_cell(line, 'oxinferd')} | {serving_cell(line, 'llama')} | "
+                  f"{line.get('ratio', '')} |", file=out)
+        print(file=out)
+
+
 def main():
     files = [a for a in sys.argv[1:] if not a.startswith("--")]
     if not files:
@@ -54,7 +86,9 @@ def main():
     for name in files:
         with open(name) as f:
             lines += map(json.loads, f)
-    show(lines, "--last" in sys.argv)
+    kinds = [[x for x in lines if (x.get("kind") == "serving") == serving] for serving in (False, True)]
+    show(kinds[0], "--last" in sys.argv)
+    show_serving(kinds[1])
 
 
 if __name__ == "__main__":

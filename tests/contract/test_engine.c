@@ -11,24 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
 #include "tests/helpers/models.h"
+#include "tests/helpers/prompts.h"
 
-enum { PROMPTS = 20, OTHERS = 8, MAX_PROMPT = 200, OUT = 16 };
+enum { PROMPTS = 20, OTHERS = 8, OUT = 16 };
 
 struct setup {
     const char *model, *activations;
     int threads, chunk;
     size_t kv_bytes;
     bool no_cache;  // the model has a state: prefixes are not kept
-};
-
-struct answers {
-    int32_t ids[PROMPTS][OUT];
-    float logprobs[PROMPTS][OUT];
 };
 
 static struct engine *open_engine(const struct setup *s)
@@ -43,89 +38,24 @@ static struct engine *open_engine(const struct setup *s)
     return en;
 }
 
-static int vocab_of(struct engine *en)
+static void run_amid_others(struct engine *en, struct prompts *p)
 {
-    struct model_info info;
-    assert_true(engine_find_model(en, "m", &info));
-    return info.vocab;
-}
-
-// Every fourth prompt shares a long stem with its like.
-static int make_prompt(int32_t *ids, int i, int vocab)
-{
-    uint64_t r = rng_u64(77, (uint64_t)i, 0);
-    int n = 1 + (int)(r % MAX_PROMPT), stem = i % 4 == 0 ? 150 : 0;
-    n = n < stem ? stem + i % 50 : n;
-    for (int k = 0; k < n; k++)
-        ids[k] = (int32_t)(rng_u64(k < stem ? 1 : r, (uint64_t)k, 5) % (uint64_t)vocab);
-    return n;
-}
-
-static void submit(struct client *c, struct engine *en, int i, int vocab, const char *salt)
-{
-    int32_t ids[MAX_PROMPT];
-    struct task *t = client_task("m", ids, make_prompt(ids, i, vocab));
-    t->generate.max_tokens = OUT;
-    t->generate.ignore_eos = true;
-    t->generate.logprobs = 3;
-    t->generate.sampling.temperature = i % 2 ? 0.9f : 0;
-    t->generate.sampling.seed = (uint64_t)i;
-    t->cache_salt = salt;
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
-}
-
-static void collect(struct client *c, struct answers *a, int i)
-{
-    client_wait(c);
-    if (c->error.code)
-        fail_msg("prompt %d: %s", i, c->error.text);
-    assert_int_equal(c->ends, 1);
-    assert_false(c->wrong);
-    assert_int_equal(c->nids[0], OUT);
-    memcpy(a->ids[i], c->ids[0], sizeof a->ids[i]);
-    memcpy(a->logprobs[i], c->logprobs[0], sizeof a->logprobs[i]);
-    client_done(c);
-}
-
-static int run_alone(struct engine *en, struct answers *a, const char *salt)
-{
-    int vocab = vocab_of(en), cached = 0;
-    for (int i = 0; i < PROMPTS; i++) {
-        struct client c = {0};
-        submit(&c, en, i, vocab, salt);
-        client_wait(&c);
-        cached += c.usage.cached_tokens;
-        collect(&c, a, i);
-    }
-    return cached;
-}
-
-static void run_amid_others(struct engine *en, struct answers *a)
-{
-    int vocab = vocab_of(en);
     struct client others[OTHERS] = {0}, c[PROMPTS] = {0};
-    struct answers ignored;
     for (int i = 0; i < OTHERS; i++)
-        submit(&others[i], en, 100 + i, vocab, NULL);
+        prompts_submit(p, &others[i], en, 100 + i, NULL);
     for (int i = 0; i < PROMPTS; i++)
-        submit(&c[i], en, i, vocab, i % 3 ? NULL : "crowd");
+        prompts_submit(p, &c[i], en, i, i % 3 ? NULL : "crowd");
     for (int i = 0; i < PROMPTS; i++)
-        collect(&c[i], a, i);
+        prompts_collect(p, &c[i], i);
     for (int i = 0; i < OTHERS; i++)
-        collect(&others[i], &ignored, i);
+        prompts_collect(p, &others[i], -1);
 }
 
-static void same(const struct setup *s, const char *how, const struct answers *want, const struct answers *got)
+static void same(const struct setup *s, const char *how, const struct prompts *want, const struct prompts *got)
 {
-    for (int i = 0; i < PROMPTS; i++)
-        for (int k = 0; k < OUT; k++)
-            if (want->ids[i][k] != got->ids[i][k] ||
-                memcmp(&want->logprobs[i][k], &got->logprobs[i][k], sizeof(float)) != 0)
-                fail_msg("%s, %s, %d threads, chunk %d, %s: prompt %d token %d is %d (%.9g), expected %d (%.9g)", s->model,
-                         s->activations, s->threads, s->chunk, how, i, k, got->ids[i][k], (double)got->logprobs[i][k],
-                         want->ids[i][k], (double)want->logprobs[i][k]);
+    char text[200];
+    snprintf(text, sizeof text, "%s, %s, %d threads, chunk %d, %s", s->model, s->activations, s->threads, s->chunk, how);
+    prompts_same(text, want, got);
 }
 
 static void assert_all_free(struct engine *en)
@@ -138,15 +68,20 @@ static void assert_all_free(struct engine *en)
     assert_int_equal(st.running + st.waiting, 0);
 }
 
-static void check(struct setup s, struct answers *first, bool *have)
+// first has no ids yet: this is the first run, whose answers become it.
+static void check(struct setup s, struct prompts *first)
 {
-    struct answers got;
+    struct prompts got;
     struct engine *en = open_engine(&s);
-    run_alone(en, *have ? &got : first, NULL);
-    if (*have)
+    prompts_init(&got, en, PROMPTS, OUT);
+    prompts_alone(&got, en, NULL);
+    if (!first->ids) {
+        *first = got;
+        prompts_init(&got, en, PROMPTS, OUT);
+    } else {
         same(&s, "alone, cold cache", first, &got);
-    *have = true;
-    int cached = run_alone(en, &got, NULL);
+    }
+    int cached = prompts_alone(&got, en, NULL);
     assert_true(s.no_cache ? cached == 0 : cached > 500);
     same(&s, "alone, warm cache", first, &got);
     run_amid_others(en, &got);
@@ -155,6 +90,7 @@ static void check(struct setup s, struct answers *first, bool *have)
     run_amid_others(en, &got);
     same(&s, "amid others, cold cache", first, &got);
     assert_all_free(en);
+    prompts_done(&got);
     engine_close(en);
 }
 
@@ -166,15 +102,15 @@ static void test_same_bits(void **state)
         {"qwen35-f32", "int8", true}};
     static const int chunks[] = {1, 7, 64, 512};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
-        static struct answers first;
-        bool have = false;
+        struct prompts first = {0};
         for (int threads = 1; threads <= 2; threads++)
             for (int c = 0; c < 4; c++)
                 // Every chunk and team size, not every pair, for the others; two pairs where nothing is cached.
                 if (m == 0 || (models[m].no_cache ? c == threads : c % 2 == threads % 2))
-                    check((struct setup){models[m].name, models[m].activations, threads, chunks[c], 0, models[m].no_cache}, &first, &have);
+                    check((struct setup){models[m].name, models[m].activations, threads, chunks[c], 0, models[m].no_cache}, &first);
         // So little memory that most wait for pages.
-        check((struct setup){models[m].name, models[m].activations, 2, 0, 300000, models[m].no_cache}, &first, &have);
+        check((struct setup){models[m].name, models[m].activations, 2, 0, 300000, models[m].no_cache}, &first);
+        prompts_done(&first);
     }
 }
 
@@ -208,8 +144,10 @@ static void test_reference_tokens(void **state)
 static void check_choices(struct setup s)
 {
     struct engine *en = open_engine(&s);
-    int32_t ids[MAX_PROMPT], first[4][OUT];
-    int n = make_prompt(ids, 5, vocab_of(en));
+    struct prompts p;
+    int32_t ids[PROMPTS_LONGEST], first[4][OUT];
+    prompts_init(&p, en, 0, OUT);
+    int n = prompts_make(ids, 5, p.vocab);
     for (int round = 0; round < 3; round++) {
         struct client c = {0};
         struct task *t = client_task("m", ids, n);
@@ -232,6 +170,7 @@ static void check_choices(struct setup s)
     }
     assert_true(memcmp(first[0], first[1], sizeof first[0]) != 0);
     assert_all_free(en);
+    prompts_done(&p);
     engine_close(en);
 }
 
@@ -247,11 +186,12 @@ static void test_cancel_at_every_step(void **state)
     (void)state;
     struct setup s = {"gguf-llama-q4_k", "int8", 2, 7, 0, false};
     struct engine *en = open_engine(&s);
-    int vocab = vocab_of(en);
+    struct prompts p;
+    prompts_init(&p, en, 0, OUT);
     for (int at = 0; at < OUT + 4; at++) {
         struct client other = {0}, c = {.cancel_on = en, .cancel_at = at};
-        submit(&other, en, 3, vocab, NULL);
-        submit(&c, en, 4, vocab, NULL);
+        prompts_submit(&p, &other, en, 3, NULL);
+        prompts_submit(&p, &c, en, 4, NULL);
         client_wait(&c);
         client_wait(&other);
         assert_int_equal(c.ends, 1);
@@ -260,6 +200,7 @@ static void test_cancel_at_every_step(void **state)
         client_done(&other);
         assert_all_free(en);
     }
+    prompts_done(&p);
     engine_close(en);
 }
 

@@ -476,6 +476,11 @@ void engine_stats(struct engine *en, struct engine_stats *ret_stats)
     sched_stats(en->sched, ret_stats);
 }
 
+int64_t engine_heartbeat_ns(const struct engine *en)
+{
+    return sched_heartbeat_ns(en->sched);
+}
+
 bool engine_check(struct engine *en, bool flush)
 {
     return sched_check(en->sched, flush);

@@ -121,3 +121,5 @@ struct engine_stats {
     int64_t heartbeat_ns;  // when the scheduler last went round
 };
 void engine_stats(struct engine *en, struct engine_stats *ret_stats);
+// When the scheduler last went round, clock_ns(). Takes no lock.
+int64_t engine_heartbeat_ns(const struct engine *en);

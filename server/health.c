@@ -13,7 +13,7 @@
 #include "server/server.h"
 #include "server/version.h"
 
-enum { MODELS_MAX = 64, STALLED_S = 120 };
+enum { STALLED_S = 120 };
 
 static void reply_status(struct request *r, const char *status)
 {
@@ -35,17 +35,29 @@ err_code health_readiness(bool draining, const struct model_info *models, int n,
     return ERR_OK;
 }
 
-bool health_stalled(const struct engine_stats *stats, int64_t now_ns)
+bool health_stalled(int64_t heartbeat_ns, int64_t now_ns)
 {
-    return stats->running > 0 && now_ns - stats->heartbeat_ns > (int64_t)STALLED_S * 1000000000;
+    return now_ns - heartbeat_ns > (int64_t)STALLED_S * 1000000000;
+}
+
+static err_code heartbeat(const struct request *r, err *e)
+{
+    const struct engine *en = server_engine(r->server);
+    if (en && health_stalled(engine_heartbeat_ns(en), clock_ns()))
+        return err_set(e, ERR_INTERNAL, "The scheduler has not moved for more than %d seconds.", STALLED_S);
+    return ERR_OK;
 }
 
 static err_code readiness(struct request *r, err *e)
 {
     struct engine *en = server_engine(r->server);
-    struct model_info *models = arena_alloc(&r->arena, MODELS_MAX * sizeof *models);
-    int n = en ? engine_models(en, models, MODELS_MAX) : 0;
-    return health_readiness(server_draining(r->server), models, n < MODELS_MAX ? n : MODELS_MAX, e);
+    if (heartbeat(r, e))
+        return e->code;
+    int n = en ? engine_models(en, NULL, 0) : 0;
+    struct model_info *models = arena_alloc(&r->arena, (size_t)(n + 1) * sizeof *models);
+    if (n > 0)
+        (void)engine_models(en, models, n);
+    return health_readiness(server_unready(r->server), models, n, e);
 }
 
 static void reply_not_ready(struct request *r, const err *e)
@@ -59,36 +71,36 @@ static void reply_not_ready(struct request *r, const err *e)
 
 void health_live(struct request *r)
 {
-    struct engine *en = server_engine(r->server);
-    if (en) {
-        struct engine_stats stats;
-        engine_stats(en, &stats);
-        if (health_stalled(&stats, clock_ns())) {
-            err e = {0};
-            err_set(&e, ERR_INTERNAL, "The scheduler has not moved for more than %d seconds.", STALLED_S);
-            reply_problem(r, 503, "server_error", "stalled", &e);
-            return;
-        }
-    }
-    reply_status(r, "ok");
+    err e = {0};
+    if (heartbeat(r, &e))
+        reply_problem(r, 503, "server_error", "stalled", &e);
+    else
+        reply_status(r, "ok");
+}
+
+static void say_readiness(struct request *r, const char *good)
+{
+    err e = {0};
+    err_code code = readiness(r, &e);
+    if (code == ERR_INTERNAL)
+        reply_problem(r, 503, "server_error", "stalled", &e);
+    else if (code)
+        reply_not_ready(r, &e);
+    else
+        reply_status(r, good);
 }
 
 void health_ready(struct request *r)
 {
-    err e = {0};
-    if (readiness(r, &e))
-        reply_not_ready(r, &e);
-    else
-        reply_status(r, "ready");
+    say_readiness(r, "ready");
 }
 
 void health_status(struct request *r)
 {
-    err e = {0};
-    if (readiness(r, &e))
-        reply_not_ready(r, &e);
+    if (server_settings(r->server)->health_is_live)
+        health_live(r);
     else
-        reply_status(r, "ok");
+        say_readiness(r, "ok");
 }
 
 void health_version(struct request *r)

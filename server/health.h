@@ -1,7 +1,8 @@
-// health.h - handlers of the probes. They never wait and need no key.
+// health.h - handlers of the probes. They need no key, wait for nothing and touch nothing that a step of the engine holds.
 //
 //     /livez             the process answers and its scheduler moves: restart it when this fails
-//     /readyz, /health   every model is loaded and the server is not shutting down: send it requests
+//     /readyz            every model that was to be loaded is, and nobody asked for the requests to go elsewhere
+//     /health, aliases   as /readyz, or with health_is_live as /livez
 #pragma once
 
 #include <stdbool.h>
@@ -9,7 +10,6 @@
 
 #include "base/err.h"
 
-struct engine_stats;
 struct model_info;
 struct request;
 
@@ -20,5 +20,5 @@ void health_version(struct request *r);
 
 // ERR_OK, or why no requests should be sent here (ERR_DRAINING, ERR_LOADING).
 MUST_CHECK err_code health_readiness(bool draining, const struct model_info *models, int n, err *e);
-// True when the scheduler has work and has not gone round for two minutes.
-bool health_stalled(const struct engine_stats *stats, int64_t now_ns);
+// True when the scheduler, which goes round twice a second even when it is idle, has not for two minutes.
+bool health_stalled(int64_t heartbeat_ns, int64_t now_ns);

@@ -12,14 +12,15 @@
 #include <strings.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "server/access.h"
 #include "server/body.h"
 #include "server/conn.h"
 #include "server/cors.h"
 #include "server/exchange.h"
 #include "server/loop.h"
+#include "server/metrics.h"
 #include "server/reply.h"
 #include "server/state.h"
 #include "server/upload.h"
@@ -64,19 +65,14 @@ void *http_target(void *cls, const char *target, struct MHD_Connection *mhd)
     return x;
 }
 
-static void log_end(struct exchange *x)
+static void count_end(struct exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    const char *problem = x->problem;
+    err_code why = x->failure;
     pthread_mutex_unlock(&x->lock);
-    bool probe = x->route && x->route->auth == ROUTE_OPEN && x->status == 200;
-    char status[16] = "left";
-    if (x->status)
-        snprintf(status, sizeof status, "%d%s", x->status, x->left ? " left" : "");
-    log_write(probe ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "%s %s %s %s %.1f ms %llu bytes%s%s%s%s", x->r.id, x->r.method,
-              *x->r.path ? x->r.path : "-", status, (double)(clock_ns() - x->begun_ns) * 1e-6,
-              (unsigned long long)x->bytes, *x->r.key_id ? " " : "", x->r.key_id,
-              problem ? ": " : "", problem ? problem : "");
+    struct exposition *page = x->r.server->exposition;
+    metrics_answered(page, x->route, x->left ? 0 : x->status);
+    metrics_refused(page, why);
 }
 
 struct drop {
@@ -124,7 +120,8 @@ void http_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, enum 
     exchange_gone(x);
     exchange_fail(x);
     body_release(x);
-    log_end(x);
+    count_end(x);
+    access_log(x);
     c->x = NULL;
     c->requests++;
     c->deadline_ns = clock_ns() + ((int64_t)s->config.idle_timeout_s + s->config.header_timeout_s) * 1000000000;
@@ -210,6 +207,14 @@ static void take_request_id(struct exchange *x)
     size_t n = id ? strlen(id) : 0;
     if (n && n <= 128 && strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") == n)
         x->r.id = id;
+}
+
+static void take_trace(struct exchange *x)
+{
+    struct server *s = x->r.server;
+    const char *parent = header(x, "traceparent");
+    if (parent)
+        (void)trace_parse(parent, rng_u64(s->id_seed, s->id_count++, 2), &x->trace);
 }
 
 // Whether the request can be told apart from the next one at all. True: refused, and the connection must close.
@@ -398,6 +403,7 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *mhd, con
     x->r.method = arena_strndup(&x->r.arena, method, strnlen(method, 32));
     copy_headers(x, mhd);
     take_request_id(x);
+    take_trace(x);
     if (refused_head(x, version))
         return queue_answer(x);
     x->cors = cors_allowed(x);

@@ -182,9 +182,19 @@ static void set_retry_headers(struct request *r, int status, const err *e)
         request_set_header(r, "x-llm-d-request-dropped-reason", "deadline");
 }
 
+// For the log and the counters; code is a literal or the request's.
+static void note_failure(struct exchange *x, const char *code, err_code why)
+{
+    pthread_mutex_lock(&x->lock);
+    x->error_code = code;
+    x->failure = why;
+    pthread_mutex_unlock(&x->lock);
+}
+
 void reply_problem(struct request *r, int status, const char *type, const char *code, const err *e)
 {
     set_retry_headers(r, status, e);
+    note_failure(exchange_of(r), code ? code : type, e->code);
     if (status >= 500)
         request_problem(r, e);
     reply_json(r, status, error_object(e, type, code));
@@ -273,6 +283,11 @@ struct MHD_Response *reply_response(struct exchange *x)
     if (x->reply_type)
         add(m, "content-type", x->reply_type);
     add(m, "x-request-id", x->r.id);
+    if (*x->trace.trace_id) {
+        char text[TRACE_TEXT];
+        trace_text(&x->trace, text);
+        add(m, "traceresponse", text);
+    }
     char ms[32];
     snprintf(ms, sizeof ms, "%lld", (long long)((clock_ns() - x->begun_ns) / 1000000));
     add(m, "openai-processing-ms", ms);

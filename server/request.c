@@ -39,6 +39,15 @@ void request_problem(struct request *r, const err *e)
     const char *text = arena_strdup(&r->arena, e->text);
     pthread_mutex_lock(&x->lock);
     x->problem = text;
+    x->failure = e->code;
+    pthread_mutex_unlock(&x->lock);
+}
+
+void request_note(struct request *r, const struct request_facts *facts)
+{
+    struct exchange *x = exchange_of(r);
+    pthread_mutex_lock(&x->lock);
+    x->facts = *facts;
     pthread_mutex_unlock(&x->lock);
 }
 

@@ -61,6 +61,9 @@ static struct server_config server_settings_of(const struct config *c)
         .image_url_ttl_s = (int)c->image_url_ttl_s,
         .no_page = !c->web_page,
         .strict_fields = c->strict_fields,
+        .access_log = c->access_log,
+        .health_is_live = !strcmp(c->health_means, "live"),
+        .max_running = (int)c->max_running,
     };
 }
 
@@ -189,6 +192,7 @@ err_code serve_run(const struct config *c, int *ret_status, err *e)
     for (int i = 0; i < 4; i++)
         if (strcmp(c->log_level, levels[i]) == 0)
             log_set_level((enum log_level)i);
+    log_set_json(strcmp(c->log_format, "json") == 0);
     err_code rc = serve_check(c, e);
     if (rc)
         return rc;

@@ -27,6 +27,7 @@
 #include "server/keep.h"
 #include "server/listen.h"
 #include "server/loop.h"
+#include "server/metrics.h"
 #include "server/notify.h"
 #include "server/pool.h"
 #include "server/reply.h"
@@ -210,7 +211,9 @@ err_code server_open(const struct server_config *c, struct engine *en, struct se
     s->engine = en;
     fill_config(s, c);
     atomic_init(&s->draining, false);
+    atomic_init(&s->unready, false);
     s->id_seed = rng_os();
+    s->exposition = metrics_open(c->routes, c->max_running);
     json_object_seed(0);  // jansson seeds lazily otherwise, from several threads at once
     raise_descriptor_limit();
     s->pool = pool_open(POOL_THREADS);
@@ -228,6 +231,7 @@ err_code server_open(const struct server_config *c, struct engine *en, struct se
 int server_run(struct server *s)
 {
     signal(SIGPIPE, SIG_IGN);
+    metrics_find_models(s);
     notify_send("READY=1");
     uv_run(&s->loop, UV_RUN_DEFAULT);
     return 0;
@@ -258,6 +262,7 @@ void server_close(struct server *s)
     pool_close(s->pool);
     pool_unref(s->pool);
     keep_unref(s->keep);
+    metrics_close(s->exposition);
     free(s);
 }
 
@@ -279,6 +284,11 @@ struct keep *server_keep(struct server *s)
 const struct server_config *server_settings(const struct server *s)
 {
     return &s->config;
+}
+
+bool server_unready(const struct server *s)
+{
+    return atomic_load_explicit(&s->unready, memory_order_relaxed) || server_draining(s);
 }
 
 bool server_draining(const struct server *s)

@@ -33,6 +33,9 @@ struct server_config {
     int image_url_ttl_s;        // how long a picture asked for as a URL can be fetched; 0: such requests are refused
     bool no_page;               // the web page is not served
     bool strict_fields;         // unknown request fields are refused
+    bool access_log;            // a line in the log for each request
+    bool health_is_live;        // /health and its aliases say what /livez says instead of /readyz
+    int max_running;            // of the engine; for its gauges
 };
 
 struct server;
@@ -50,7 +53,8 @@ struct engine *server_engine(struct server *s);
 struct pool *server_pool(struct server *s);  // borrowed; for whoever may outlive the server, pool_ref
 struct keep *server_keep(struct server *s);  // likewise; NULL: URLs of pictures are refused
 const struct server_config *server_settings(const struct server *s);
-bool server_draining(const struct server *s);
+bool server_unready(const struct server *s);   // requests should be sent elsewhere
+bool server_draining(const struct server *s);  // new work is refused
 // Where the i-th listener can be reached, for people to read; false: there are no more.
 bool server_address(const struct server *s, int i, char *ret_url, size_t size);
 // The first TCP port that was bound; 0: only Unix sockets.

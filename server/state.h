@@ -28,6 +28,7 @@
 #include "server/request.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/trace.h"
 #include "server/uri.h"
 
 enum {
@@ -109,10 +110,15 @@ struct exchange {
     uint64_t bytes;
     int status;
 
+    struct trace trace;
+
     struct out_header *out_headers;  // whoever may answer
 
-    pthread_mutex_t lock;  // guards the answer and the ring
-    const char *problem;   // for the log; NULL: none
+    pthread_mutex_t lock;  // guards the answer, the ring and what the log says
+    const char *problem;   // NULL: none
+    const char *error_code;
+    err_code failure;      // of the answer, or of the stream's end
+    struct request_facts facts;
     bool answered;
     bool is_stream;
     bool is_bytes;         // a stream of bytes, not of events
@@ -136,6 +142,7 @@ struct exchange {
 struct server {
     struct server_config config;  // with defaults filled in
     struct engine *engine;
+    struct exposition *exposition;
     struct pool *pool;
     struct keep *keep;
     uv_loop_t loop;
@@ -152,7 +159,8 @@ struct server {
     size_t body_bytes;  // of all requests in memory
     size_t upload_bytes;
     uint64_t id_seed, id_count;
-    atomic_bool draining;
+    atomic_bool unready;   // no requests should be sent here any more
+    atomic_bool draining;  // and new work is refused
     int stage;          // 0 serving, 1 draining, 2 aborted, 3 forced
     int64_t stage_deadline_ns;
 };

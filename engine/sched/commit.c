@@ -3,10 +3,12 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "engine/model.h"
 #include "engine/sched/admit.h"
 #include "engine/sched/plan.h"
 #include "engine/sched/round.h"
+#include "engine/sched/timing.h"
 
 static float *logits_row(const struct served *m, int i)
 {
@@ -128,9 +130,12 @@ void commit_step(struct served *m)
         const struct plan_item *it = &m->items[i];
         prefix_seq_commit(m->prefix, &it->choice->seq, it->choice->ids, it->rows);
     }
+    int64_t now = clock_ns();
     for (int i = 0; i < m->nitems; i++) {
-        int before = m->items[i].session->completion_tokens;
+        struct session *s = m->items[i].session;
+        int before = s->completion_tokens;
         work_off(m, &m->items[i]);
-        m->core->stats.completion_tokens += (uint64_t)(m->items[i].session->completion_tokens - before);
+        m->core->stats.completion_tokens += (uint64_t)(s->completion_tokens - before);
+        timing_tokens(s, m->items[i].choice, s->completion_tokens - before, now);
     }
 }

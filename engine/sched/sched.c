@@ -142,6 +142,7 @@ static bool step(struct served *m)
 static void add_pages(const struct served *m, struct engine_stats *st)
 {
     st->running += m->nrunning;
+    served_show_pages(m, true);
     if (!m->pool)
         return;
     int pages = kv_pool_pages(m->pool), cached = prefix_evictable(m->prefix);
@@ -347,6 +348,11 @@ void sched_wake(struct sched *s)
     s->woken = true;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
+}
+
+int64_t sched_heartbeat_ns(const struct sched *s)
+{
+    return atomic_load(&s->heartbeat_ns);
 }
 
 void sched_stats(struct sched *s, struct engine_stats *ret_stats)

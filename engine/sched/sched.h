@@ -52,6 +52,7 @@ MUST_CHECK err_code sched_serve(struct sched *s, struct model *m, struct metrics
                                 struct served **ret_served, err *e);
 void sched_submit(struct sched *s, struct session *session);
 void sched_wake(struct sched *s);
+int64_t sched_heartbeat_ns(const struct sched *s);  // when the thread last went round; takes no lock
 void sched_stats(struct sched *s, struct engine_stats *ret_stats);
 
 // For tests: drops every cached page nobody uses, and checks the accounts, on the scheduler's thread. False: unsound.

@@ -8,9 +8,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/family/family.h"
+#include "engine/metrics.h"
 #include "engine/model.h"
 #include "engine/sched/round.h"
 #include "engine/sched/work.h"
+#include "engine/weights/weights.h"
 #include "kernels/team.h"
 
 static int useful_pages(const struct sched_core *s, int context)
@@ -113,6 +115,28 @@ static err_code open_step(struct served *m, err *e)
     return open_hidden(m, nout, e);
 }
 
+static void show_memory(const struct served *m, bool loaded)
+{
+    if (!m->metrics)
+        return;
+    bool weights = loaded && m->model->weights;
+    metrics_set(&m->metrics->loaded, loaded);
+    metrics_set(&m->metrics->weight_bytes, weights ? (int64_t)weights_bytes(m->model->weights) : 0);
+    metrics_set(&m->metrics->kv_bytes, loaded ? (int64_t)m->kv_bytes : 0);
+    metrics_set(&m->metrics->kv_page_tokens, KV_PAGE_TOKENS);
+    served_show_pages(m, loaded);
+}
+
+void served_show_pages(const struct served *m, bool loaded)
+{
+    if (!m->metrics || !m->pool)
+        return;
+    int pages = loaded ? kv_pool_pages(m->pool) : 0;
+    metrics_set(&m->metrics->kv_pages, pages);
+    metrics_set(&m->metrics->kv_pages_used, loaded ? pages - prefix_unclaimed(m->prefix) : 0);
+    metrics_set(&m->metrics->kv_pages_cached, loaded ? prefix_cached(m->prefix) : 0);
+}
+
 err_code served_open(struct sched_core *s, struct model *model, struct metrics *metrics, size_t kv_bytes,
                      struct served **ret_model, err *e)
 {
@@ -134,6 +158,7 @@ err_code served_open(struct sched_core *s, struct model *model, struct metrics *
         served_close(m);
         return code;
     }
+    show_memory(m, true);
     *ret_model = m;
     return ERR_OK;
 }
@@ -142,6 +167,7 @@ void served_close(struct served *m)
 {
     if (!m)
         return;
+    show_memory(m, false);
     prefix_close(m->prefix);
     kv_pool_close(m->pool);
     batch_done(&m->batch);
@@ -178,6 +204,7 @@ size_t served_token_bytes(const struct served *m)
 void served_attach(struct served *m, struct session *s)
 {
     s->owner = m;
+    s->metrics = m->metrics;
     s->model = m->model;
     s->prefix = m->prefix;
     s->context = m->context;

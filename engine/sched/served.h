@@ -81,6 +81,8 @@ int served_context(const struct served *m);  // the model's, or fewer when the p
 int served_pages(const struct served *m);
 size_t served_kv_bytes(const struct served *m);     // of the pool
 size_t served_token_bytes(const struct served *m);
+// The gauges of the pool; not loaded: there is none any more.
+void served_show_pages(const struct served *m, bool loaded);
 void served_attach(struct served *m, struct session *s);  // says which model a new session is for
 
 // ---- for the scheduler's files

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/model.h"
+#include "engine/sched/timing.h"
 
 // legal[from][to]
 static const bool legal[SESSION_STATES][SESSION_STATES] = {
@@ -36,6 +37,10 @@ void session_set_state(struct session *s, enum session_state to)
 {
     if (!legal[s->state][to])
         abort();
+    if (to == SESSION_QUEUED)
+        timing_queued(s, clock_ns());
+    else if (s->state == SESSION_QUEUED && to != SESSION_DONE)
+        timing_begun(s, clock_ns());
     s->state = to;
 }
 
@@ -272,6 +277,7 @@ static void end_choice(struct session *s, struct choice *c, enum finish finish, 
 {
     finish_text(s, c, cut);
     c->done = true;
+    s->cut |= finish == FINISH_LENGTH;
     s->ndone++;
     prefix_seq_done(s->prefix, &c->seq);
     session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = c->index, .finish = finish});
@@ -374,7 +380,9 @@ void session_end(struct session *s, const err *why)
     free(s->choices);
     if (s->work)
         s->work->ops->free(s->work);
+    int64_t cancelled_ns = slot_cancel_ns(s->slots, s->ticket);  // 0 while the canceller is just about to write it
     slot_give(s->slots, s->ticket, s->waiting);
+    timing_end(s, why, cancelled_ns, clock_ns());
     struct event ev = {.kind = EVENT_END};
     if (why) {
         ev.error = *why;

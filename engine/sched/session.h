@@ -30,6 +30,7 @@
 #include "engine/text/stop.h"
 #include "engine/tokenizer/tokenizer.h"
 
+struct metrics;
 struct model;
 struct served;
 
@@ -61,6 +62,7 @@ struct choice {
     size_t fed, released;    // bytes given to the stop matcher; bytes that left it
     struct session_token *tokens;  // with logprobs: waiting for their text
     int ntokens, tokens_cap;
+    int64_t last_ns;         // when its last token came
 };
 
 struct session {
@@ -71,6 +73,8 @@ struct session {
     enum session_state state;
     bool waiting;          // counts as waiting in the slot table
     struct served *owner;
+    struct metrics *metrics;  // the model's; NULL: nobody counts
+    int64_t queued_ns, begun_ns, first_ns;  // prepared, first admitted, first token; 0: not yet (timing.h)
     const struct model *model;
     struct prefix *prefix;
     int context;
@@ -85,6 +89,7 @@ struct session {
     int prompt_tokens;     // usage
     int max_out;           // most tokens a choice may get
     int completion_tokens;
+    bool cut;              // a choice reached its limit
     bool begun;            // EVENT_START was sent
     bool forked;           // every choice has its tokens
     struct choice *choices;  // [n] once prepared

@@ -378,6 +378,7 @@ void api_drawing_start(struct drawing *d)
     struct ticket ticket;
     t->on_event = on_event;
     t->ud = d;
+    request_note(r, &(struct request_facts){.model = arena_strdup(&r->arena, t->model)});
     d->task = NULL;
     atomic_store(&d->refs, 3);  // the task, the list, and this function
     if (engine_submit(d->engine, t, &ticket, &e)) {

@@ -28,6 +28,7 @@ enum {
 struct part {
     struct generation *g;
     int first;  // index of its choice 0 in the answer
+    struct usage usage;  // so far
 };
 
 const struct field api_generate_fields[] = {
@@ -440,9 +441,27 @@ static void on_end(struct generation *g, const struct event *ev)
         record_error(g, &ev->error);
 }
 
+// For the log: what there is so far.
+static void note(struct generation *g)
+{
+    struct request_facts f = {.model = g->model->name, .first_ns = g->first_ns};
+    for (int i = 0; i < g->ntasks; i++) {
+        const struct usage *u = &g->parts[i].usage;
+        f.prompt_tokens += u->prompt_tokens;
+        f.cached_tokens += u->cached_tokens;
+        f.completion_tokens += u->completion_tokens;
+    }
+    if (g->choices[0].finished)
+        f.finish = api_generate_finish_name(&g->choices[0]);
+    request_note(g->r, &f);
+}
+
 static void handle(struct part *p, const struct event *ev)
 {
     struct generation *g = p->g;
+    p->usage = ev->usage;
+    if (ev->kind == EVENT_TEXT && !g->first_ns)
+        g->first_ns = clock_ns();
     if (ev->kind == EVENT_END)
         on_end(g, ev);
     else if (g->error.code)
@@ -540,6 +559,7 @@ static void check_complete(struct generation *g)
 static void answer(struct generation *g)
 {
     check_complete(g);
+    note(g);
     if (g->error.code)
         answer_error(g);
     else if (g->stream)
@@ -584,7 +604,11 @@ static void on_event(struct task *t, const struct event *ev)
 
 static void on_gone(struct request *r)
 {
-    cancel_all(r->ud);
+    struct generation *g = r->ud;
+    pthread_mutex_lock(&g->lock);
+    note(g);
+    pthread_mutex_unlock(&g->lock);
+    cancel_all(g);
 }
 
 // ---- start
@@ -635,7 +659,7 @@ static void make_choices(struct generation *g)
         size_t offset = first_offset(g, &g->tasks[i]->generate.prompt);
         for (int k = 0; k < n; k++)
             g->choices[i * n + k].characters = offset;
-        g->parts[i] = (struct part){g, i * n};
+        g->parts[i] = (struct part){.g = g, .first = i * n};
         g->tasks[i]->on_event = on_event;
         g->tasks[i]->ud = &g->parts[i];
     }

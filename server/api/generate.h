@@ -79,6 +79,7 @@ struct generation {
     int submitted, started;
     struct choice *choices;  // ntasks * settings.n
     struct usage usage;
+    int64_t first_ns;  // when the first text came
     struct sse *sse;
     bool dead;         // the stream's client is gone
     struct buf held;   // chunks of early tasks while others wait for admission, one a line

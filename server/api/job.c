@@ -2,6 +2,7 @@
 // answers: until then the job is there for both threads.
 #include "server/api/job.h"
 
+#include "base/clock.h"
 #include "server/api/fields.h"
 #include "server/request.h"
 #include "server/server.h"
@@ -24,6 +25,15 @@ void api_job_read(struct api_job *job, struct fields *f)
         job->deadline_ns = job->r->received_ns + (int64_t)(timeout_s * 1e9);
 }
 
+static void note(struct api_job *job, const struct event *ev)
+{
+    struct request_facts *f = &job->facts;
+    f->prompt_tokens = ev->usage.prompt_tokens;
+    f->cached_tokens = ev->usage.cached_tokens;
+    f->completion_tokens = ev->usage.completion_tokens;
+    request_note(job->r, f);
+}
+
 static void give_back(struct api_job *job)
 {
     if (atomic_fetch_sub(&job->pending, 1) == 1)
@@ -33,6 +43,10 @@ static void give_back(struct api_job *job)
 static void on_event(struct task *t, const struct event *ev)
 {
     struct api_job *job = t->ud;
+    if (ev->kind == EVENT_START || ev->kind == EVENT_END)
+        note(job, ev);
+    else if (!job->facts.first_ns)
+        job->facts.first_ns = clock_ns();
     if (ev->kind != EVENT_END) {
         job->on_event(job, ev);
         return;
@@ -69,6 +83,8 @@ void api_job_start(struct api_job *job, struct task *t)
 {
     struct ticket ticket;
     err e = {0};
+    job->facts.model = arena_strdup(&job->r->arena, t->model);
+    request_note(job->r, &job->facts);
     job->r->ud = job;
     job->r->on_gone = on_gone;
     atomic_store(&job->pending, 2);

@@ -16,9 +16,9 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
+#include "server/request.h"
 
 struct fields;
-struct request;
 
 struct api_job {
     struct request *r;
@@ -32,6 +32,7 @@ struct api_job {
     atomic_int pending;  // the task, and the loop thread while it submits
     atomic_bool submitted, unwanted;
     int64_t deadline_ns;
+    struct request_facts facts;
 };
 
 void api_job_init(struct api_job *job, struct request *r, void (*on_event)(struct api_job *job, const struct event *ev),

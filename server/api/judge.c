@@ -190,6 +190,9 @@ static void handle(struct judge_part *p, const struct event *ev)
     j->usage.prompt_tokens += ev->usage.prompt_tokens;
     j->usage.cached_tokens += ev->usage.cached_tokens;
     j->usage.completion_tokens += ev->usage.completion_tokens;
+    request_note(j->r, &(struct request_facts){.model = j->model->name, .prompt_tokens = j->usage.prompt_tokens,
+                                               .cached_tokens = j->usage.cached_tokens,
+                                               .completion_tokens = j->usage.completion_tokens});
     if (ev->error.code)
         record_error(j, &ev->error);
 }

@@ -93,6 +93,11 @@ void request_problem(struct request *r, const err *e)
     (void)r, (void)e;
 }
 
+void request_note(struct request *r, const struct request_facts *facts)
+{
+    (void)r, (void)facts;
+}
+
 void reply_json(struct request *r, int status, struct json_t *body)
 {
     (void)r;

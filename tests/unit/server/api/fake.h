@@ -133,6 +133,12 @@ void request_problem(struct request *r, const err *e)
     assert_true(*e->text);
 }
 
+void request_note(struct request *r, const struct request_facts *facts)
+{
+    (void)r;
+    assert_non_null(facts->model);
+}
+
 void reply_json(struct request *r, int status, struct json_t *body)
 {
     (void)r;

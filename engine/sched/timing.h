@@ -1,0 +1,18 @@
+// timing.h - when a task came to what, and its one end, counted in its model's metrics. The definitions are
+// scheduling.md §9's; a session without metrics counts nothing. Called by the thread that owns the session.
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct choice;
+struct session;
+
+// Where a session is entered into SESSION_QUEUED, and where it is admitted for the first time.
+void timing_queued(struct session *s, int64_t now_ns);
+void timing_begun(struct session *s, int64_t now_ns);
+// A step that ended at now_ns gave this many tokens: to choice c, or with the task's first tokens to all its choices.
+void timing_tokens(struct session *s, struct choice *c, int tokens, int64_t now_ns);
+// Everything was given back. cancelled_ns: when it was cancelled, 0 if it was not. why NULL: it ended by itself.
+void timing_end(const struct session *s, const err *why, int64_t cancelled_ns, int64_t now_ns);

@@ -390,27 +390,6 @@ static err_code find_file(char *const *args, int nargs, const char **ret_path, e
     return ERR_OK;
 }
 
-static err_code load_key_file(struct config *c, err *e)
-{
-    if (!*c->api_key_file)
-        return ERR_OK;
-    char *text;
-    size_t len;
-    err_code rc = file_read(c->api_key_file, CONFIG_MAX_FILE, &text, &len, e);
-    if (rc)
-        return err_wrap(e, "api_key_file");
-    char *save = NULL;
-    for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save)) {
-        line += strspn(line, " \t");
-        if (*line && *line != '#')
-            rc = list_add(c, &c->api_key, line, "api_key_file", e);
-    }
-    if (!rc && c->api_key.len == 0)
-        rc = err_set_param(e, ERR_INVALID, "api_key_file", "'%s' holds no key", c->api_key_file);
-    free(text);
-    return rc;
-}
-
 err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e)
 {
     struct config c = {0};
@@ -428,8 +407,6 @@ err_code config_load(struct config *ret_config, char *const *args, int nargs, er
         rc = load_environment(&p);
     if (!rc)
         rc = load_args(&p, args, nargs);
-    if (!rc)
-        rc = load_key_file(&c, e);
     if (!rc)
         rc = finish_models(&c, e);
     if (rc) {

@@ -5,7 +5,7 @@
 # Installs what is missing when it may (root, or sudo without a password); else prints the line to run and fails.
 set -eu
 
-build="gcc make pkg-config libuv1-dev libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libinih-dev libsndfile1-dev libmpg123-dev libvorbis-dev libsoxr-dev libpng-dev libjpeg62-turbo-dev libwebp-dev zlib1g-dev"
+build="gcc make pkg-config libuv1-dev libmicrohttpd-dev libgnutls28-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev libinih-dev libsndfile1-dev libmpg123-dev libvorbis-dev libsoxr-dev libpng-dev libjpeg62-turbo-dev libwebp-dev zlib1g-dev"
 test="libcmocka-dev curl python3"
 browser="chromium chromium-driver"
 fuzz="clang libclang-rt-14-dev"

@@ -3,6 +3,8 @@
 // answer is awaited or streamed; before that it may only mean that the request is complete.
 #include "server/conn.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,16 @@ static void free_conn(uv_handle_t *h)
     free(h->data);
 }
 
+static void name_peer(struct conn *c)
+{
+    const struct sockaddr *a = MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+    const void *address = a && a->sa_family == AF_INET    ? (const void *)&((const struct sockaddr_in *)(const void *)a)->sin_addr
+                          : a && a->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr
+                                                          : NULL;
+    if (!address || !inet_ntop(a->sa_family, address, c->peer, sizeof c->peer))
+        strcpy(c->peer, "unix");
+}
+
 struct conn *conn_open(struct listener *l, struct MHD_Connection *mhd)
 {
     struct server *s = l->server;
@@ -33,6 +45,7 @@ struct conn *conn_open(struct listener *l, struct MHD_Connection *mhd)
     c->mhd = mhd;
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     c->deadline_ns = clock_ns() + seconds(s->config.header_timeout_s);
+    name_peer(c);
     if (uv_poll_init(&s->loop, &c->watcher, c->fd)) {
         free(c);
         return NULL;

@@ -14,7 +14,7 @@ struct exchange *exchange_new(struct server *s, const char *target)
     atomic_init(&x->refs, 1);
     x->inbox = inbox_ref(s->inbox);
     x->r.server = s;
-    x->r.method = x->r.path = x->r.tail = x->r.id = x->r.key_id = "";
+    x->r.method = x->r.path = x->r.tail = x->r.id = x->r.key_id = x->r.peer = "";
     x->uri = (struct uri){"", "", NULL};
     x->begun_ns = clock_ns();
     x->target = arena_strdup(&x->r.arena, target);
@@ -37,10 +37,12 @@ void exchange_unref(struct exchange *x)
 {
     if (!x || atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1)
         return;
+    exchange_settle(x);
     arena_done(&x->r.arena);
     free(x->r.body);
     free(x->reply_body);
     free(x->ring);
+    auth_unref(x->keys);
     pthread_mutex_destroy(&x->lock);
     pthread_mutex_destroy(&x->gone_lock);
     inbox_unref(x->inbox);
@@ -52,8 +54,17 @@ struct exchange *exchange_of(const struct request *r)
     return (struct exchange *)(uintptr_t)r;  // r is its first member
 }
 
+void exchange_settle(struct exchange *x)
+{
+    struct quota_account *a = atomic_exchange(&x->quota, NULL);
+    if (a)
+        quota_spend(a, x->used - x->estimate);
+    quota_release(a);
+}
+
 bool exchange_end(struct exchange *x)
 {
+    exchange_settle(x);  // before the caller can know that it may come again
     pthread_mutex_lock(&x->gone_lock);
     x->ended = true;
     bool wanted = !x->gone;

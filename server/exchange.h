@@ -16,6 +16,8 @@ struct exchange *exchange_of(const struct request *r);
 // The handler's side, any thread: the handler has answered. True when the client was still there (or the loop had not
 // given up on the request); waits for an on_gone that is running.
 bool exchange_end(struct exchange *x);
+// Corrects the key's quota by what was used and gives it back; done by exchange_end. Any thread.
+void exchange_settle(struct exchange *x);
 // Loop thread: nobody waits for the answer any more. Runs on_gone unless the handler has answered or it ran before.
 void exchange_gone(struct exchange *x);
 // Marks the stream: no more events, reader breaks off.

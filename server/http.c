@@ -60,6 +60,7 @@ void *http_target(void *cls, const char *target, struct MHD_Connection *mhd)
     x->r.id = arena_printf(&x->r.arena, "req_%016llx%016llx", (unsigned long long)rng_u64(s->id_seed, n, 0),
                            (unsigned long long)rng_u64(s->id_seed, n, 1));
     x->conn = c;
+    x->r.peer = arena_strdup(&x->r.arena, c->peer);
     c->x = x;
     c->deadline_ns = x->begun_ns + (int64_t)s->config.header_timeout_s * 1000000000;
     return x;
@@ -120,6 +121,8 @@ void http_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, enum 
     exchange_gone(x);
     exchange_fail(x);
     body_release(x);
+    if (!x->taken)
+        exchange_settle(x);
     count_end(x);
     access_log(x);
     c->x = NULL;
@@ -248,7 +251,7 @@ static bool refused_host(struct exchange *x)
 {
     struct server *s = x->r.server;
     const char *host = x->uri.authority ? x->uri.authority : header(x, "Host");
-    if (s->auth.nkeys || !x->conn->listener->loopback || !host || auth_host_ok(&s->auth, host))
+    if (auth_required(&s->auth) || !x->conn->listener->loopback || !host || auth_host_ok(&s->auth, host))
         return false;
     err e = {0};
     err_set(&e, ERR_INVALID,
@@ -283,25 +286,33 @@ static const char *given_key(const struct exchange *x)
     return key ? key : header(x, "Api-Key");
 }
 
-static bool refused_key(struct exchange *x)
+static void refuse_key(struct exchange *x, bool given, bool expired)
 {
-    const struct auth *a = &x->r.server->auth;
-    if (a->nkeys == 0 || x->route->auth == ROUTE_OPEN)
-        return false;
-    const char *key = given_key(x);
-    int found = key && *key ? auth_find_key(a, key) : -1;
-    if (found >= 0) {
-        x->r.key_id = arena_printf(&x->r.arena, "key%d", found + 1);
-        return false;
-    }
     err e = {0};
     request_set_header(&x->r, "www-authenticate", "Bearer");
-    if (key && *key)
+    if (expired)
+        err_set(&e, ERR_INVALID, "The API key has expired.");
+    else if (given)
         err_set(&e, ERR_INVALID, "Incorrect API key provided.");
     else
         err_set(&e, ERR_INVALID, "No API key was given. Send it in the header 'Authorization: Bearer KEY'.");
-    refuse(x, 401, key && *key ? "invalid_api_key" : NULL, &e);
-    return true;
+    refuse(x, 401, given ? "invalid_api_key" : NULL, &e);
+}
+
+static bool refused_key(struct exchange *x)
+{
+    if (x->route->auth == ROUTE_OPEN || !(x->keys = auth_take(&x->r.server->auth)))
+        return false;
+    const char *given = given_key(x);
+    const struct apikey *k = given && *given ? auth_find_key(x->keys, given) : NULL;
+    bool expired = k && apikey_expired(k, clock_unix_s());
+    if (!k || expired) {
+        refuse_key(x, given && *given, expired);
+        return true;
+    }
+    x->r.key = k;
+    x->r.key_id = k->name;
+    return false;
 }
 
 static bool refused_draining(struct exchange *x)
@@ -364,6 +375,47 @@ static bool refused_size(struct exchange *x, size_t length)
     return true;
 }
 
+static void set_limit_headers(struct exchange *x, const char *kind, const struct quota_state *q)
+{
+    struct arena *a = &x->r.arena;
+    char reset[QUOTA_TIME_MAX];
+    if (!q->limit)
+        return;
+    quota_time_text(q->reset_ms, reset);
+    request_set_header(&x->r, arena_printf(a, "x-ratelimit-limit-%s", kind), arena_printf(a, "%lld", (long long)q->limit));
+    request_set_header(&x->r, arena_printf(a, "x-ratelimit-remaining-%s", kind),
+                       arena_printf(a, "%lld", (long long)q->remaining));
+    request_set_header(&x->r, arena_printf(a, "x-ratelimit-reset-%s", kind), reset);
+}
+
+// A prompt's tokens before it is read: a quarter of the bytes of a body of text. Its chunks are counted when they are there.
+static int64_t estimate_tokens(const struct exchange *x, size_t length)
+{
+    return x->route->body == ROUTE_JSON && length ? (int64_t)(length / 4 + 1) : 0;
+}
+
+static bool refused_quota(struct exchange *x, size_t length)
+{
+    const struct apikey *k = x->r.key;
+    struct quota *q = x->r.server->quota;
+    if (!k || x->route->body == ROUTE_NO_BODY || !(k->rpm || k->tpm || k->concurrent))
+        return false;
+    struct quota_limits limits = {k->rpm, k->tpm, k->concurrent};
+    struct quota_account *account = NULL;
+    struct quota_state requests, tokens;
+    err e = {0};
+    int64_t now = clock_ns();
+    x->estimate = estimate_tokens(x, length);
+    err_code rc = quota_take(q, k->name, &limits, x->estimate, now, &account, &e);
+    atomic_store(&x->quota, account);
+    quota_say(q, k->name, now, &requests, &tokens);
+    set_limit_headers(x, "requests", &requests);
+    set_limit_headers(x, "tokens", &tokens);
+    if (rc)
+        reply_error(&x->r, &e);
+    return rc != ERR_OK;
+}
+
 // Everything that can be said before the body; the order is from who may speak at all to what is said.
 static void judge(struct exchange *x, size_t length)
 {
@@ -387,7 +439,8 @@ static void judge(struct exchange *x, size_t length)
     }
     if (refused_key(x) || refused_draining(x) || refused_not_built(x) || refused_type(x))
         return;
-    (void)refused_size(x, length);
+    if (!refused_size(x, length))
+        (void)refused_quota(x, length);
 }
 
 static size_t content_length(const struct exchange *x)
@@ -488,6 +541,9 @@ static enum MHD_Result body_complete(struct exchange *x)
         return MHD_NO;
     if (has_answer(x) || refused_draining(x))
         return queue_answer(x);
+    struct quota_account *account = atomic_load(&x->quota);
+    if (account && !x->estimate && (x->estimate = estimate_tokens(x, x->r.body_len)))
+        quota_spend(account, x->estimate);
     if (x->r.upload && !x->parse_error.code)
         (void)!upload_finish(x->r.upload, &x->parse_error);
     if (x->route->body != ROUTE_JSON)

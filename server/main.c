@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/tools.h"
+#include "server/keycommand.h"
 #include "server/serve.h"
 #include "server/version.h"
 
@@ -472,6 +473,9 @@ static const struct command commands[] = {
     {"devices", "[--threads N]", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
     {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N] [--chunk N]", "measure speed, one JSON line a figure", run_bench},
     {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
+    {"key", "add NAME [OPTIONS] | list | rm NAME, with --store FILE, --api-key-file FILE or --config FILE",
+     "API keys, kept as hashes; OPTIONS: --weight W --class batch|normal|interactive --rpm N --tpm N --concurrent N\n"
+     "      --models A,B --group G --expires YYYY-MM-DD|Nd --admin", keycommand_run},
     {"sample-config", "", "print a configuration file with every setting", run_sample_config},
     {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N] [--lora DIR]", "write logits, f32 little-endian [rows, vocab]", run_logits},
     {"mel", "--model M --samples FILE|--wav FILE --out FILE", "log-mel features of 16 kHz samples (f32 little-endian) or of an audio file, [mels, frames]", run_mel},

@@ -264,7 +264,9 @@ static void add_cors(struct exchange *x, struct MHD_Response *m)
     if (!x->cors)
         return;
     add(m, "access-control-allow-origin", guard_find(x->headers, x->nheaders, "Origin"));
-    add(m, "access-control-expose-headers", "x-request-id, retry-after, retry-after-ms, openai-processing-ms");
+    add(m, "access-control-expose-headers", "x-request-id, retry-after, retry-after-ms, openai-processing-ms, x-should-retry, x-ignored-fields, "
+        "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+        "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens");
 }
 
 struct MHD_Response *reply_response(struct exchange *x)

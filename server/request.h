@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 
+struct apikey;
 struct json_t;
 struct server;
 struct sse;
@@ -26,7 +27,9 @@ struct request {
     const char *method, *path;  // path without query, percent-decoded, no control characters
     const char *tail;           // what a "/*" route matched after its prefix; else ""
     const char *id;             // "req_" + 32 hex, or the client's own X-Request-Id; sent back as x-request-id
-    const char *key_id;         // short name of the API key that was used; "" without authentication
+    const struct apikey *key;   // the API key that was used; NULL without authentication
+    const char *key_id;         // its name; "" without
+    const char *peer;           // the client's IP address; "unix" on a Unix socket
     char *body;                 // NUL-terminated; NULL when there is none
     size_t body_len;            // of an upload: what came of it
     struct upload *upload;      // the form when the route wants one
@@ -66,6 +69,8 @@ struct request_facts {
     int64_t first_ns;            // clock_ns() of the first token; 0: none yet
 };
 void request_note(struct request *r, const struct request_facts *facts);
+// Tokens that the request turned out to need, for the quota of its key; adds up. The thread that answers, before it does.
+void request_usage(struct request *r, int64_t tokens);
 // Extra response header; before the answer. Loop thread or the thread that answers.
 void request_set_header(struct request *r, const char *name, const char *value);
 

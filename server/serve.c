@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "engine/engine.h"
+#include "server/auth.h"
 #include "server/endpoints.h"
 #include "server/listen.h"
 #include "server/server.h"
@@ -42,6 +43,8 @@ static struct server_config server_settings_of(const struct config *c)
         .port_file = *c->port_file ? c->port_file : NULL,
         .api_keys = c->api_key.items,
         .nkeys = c->api_key.len,
+        .api_key_file = *c->api_key_file ? c->api_key_file : NULL,
+        .store = *c->store ? c->store : NULL,
         .cors_origins = c->cors_origins.items,
         .ncors = c->cors_origins.len,
         .hosts = c->hosts.items,
@@ -60,6 +63,8 @@ static struct server_config server_settings_of(const struct config *c)
         .max_prompts = (int)c->max_waiting,
         .image_url_ttl_s = (int)c->image_url_ttl_s,
         .no_page = !c->web_page,
+        .queue_timeout_s = (int)c->queue_timeout_s,
+        .trust_gateway = c->trust_gateway,
         .strict_fields = c->strict_fields,
         .access_log = c->access_log,
         .health_is_live = !strcmp(c->health_means, "live"),
@@ -81,12 +86,28 @@ static struct model_config model_settings(const struct config_model *m)
     };
 }
 
+// Reads the keys and forgets them: whether there are any.
+static err_code check_keys(const struct config *c, bool *ret_any, err *e)
+{
+    struct server_config sc = server_settings_of(c);
+    struct auth_sources from = {sc.api_keys, sc.nkeys, sc.api_key_file, sc.store};
+    struct auth_table *t;
+    if (auth_read(&from, &t, e))
+        return e->code;
+    *ret_any = t->nkeys > 0;
+    auth_unref(t);
+    return ERR_OK;
+}
+
 err_code serve_check(const struct config *c, err *e)
 {
+    bool keys = false;
+    if (check_keys(c, &keys, e))
+        return e->code;
     if (c->listen.len == 0)
         return err_set_param(e, ERR_INVALID, "listen", "no address to listen on");
     for (int i = 0; i < c->listen.len && !getenv("LISTEN_FDS"); i++)  // inherited sockets take the place of the setting
-        if (listen_check(c->listen.items[i], c->api_key.len || c->allow_public, e))
+        if (listen_check(c->listen.items[i], keys || c->allow_public, e))
             return e->code;
     if (upload_check_folder(c->upload_dir, e) || engine_check_isa(c->isa, e))
         return e->code;

@@ -55,7 +55,8 @@ static void fill_config(struct server *s, const struct server_config *c)
     d->keepalive_s = or_default(c->keepalive_s, 5);
     d->max_connections = or_default(c->max_connections, DEFAULT_CONNECTIONS);
     d->max_connections_per_address = or_default(c->max_connections_per_address, 0);
-    s->auth = (struct auth){c->api_keys, c->nkeys, c->cors_origins, c->ncors, c->hosts, c->nhosts};
+    s->auth = (struct auth){.sources = {c->api_keys, c->nkeys, c->api_key_file, c->store}, .origins = c->cors_origins,
+                            .norigins = c->ncors, .hosts = c->hosts, .nhosts = c->nhosts};
 }
 
 // Every connection needs a descriptor; the soft limit is often far below what is allowed.
@@ -81,7 +82,7 @@ static err_code open_listeners(struct server *s, err *e)
         s->nlisteners = i + 1;
         if (inherited ? listen_adopt(i, l, e) : listen_open(s->config.listen[i], l, e))
             return e->code;
-        if (listen_check_public(l, s->auth.nkeys || s->config.allow_public, e) || loop_add(s, l, e))
+        if (listen_check_public(l, s->auth.required || s->config.allow_public, e) || loop_add(s, l, e))
             return e->code;
     }
     return ERR_OK;
@@ -195,7 +196,7 @@ static err_code open_all(struct server *s, err *e)
 {
     if (!s->config.routes)
         return err_set(e, ERR_INVALID, "no routes to serve");
-    if (auth_check(&s->auth, e) || loop_open(s, e) || open_listeners(s, e))
+    if (auth_open(&s->auth, e) || loop_open(s, e) || open_listeners(s, e))
         return e->code;
     // From here on, so that a signal during start-up is not lost; it is acted upon once the loop runs.
     if (uv_signal_start(&s->sigterm, on_signal, SIGTERM) || uv_signal_start(&s->sigint, on_signal, SIGINT) ||
@@ -216,6 +217,7 @@ err_code server_open(const struct server_config *c, struct engine *en, struct se
     s->exposition = metrics_open(c->routes, c->max_running);
     json_object_seed(0);  // jansson seeds lazily otherwise, from several threads at once
     raise_descriptor_limit();
+    s->quota = quota_new();
     s->pool = pool_open(POOL_THREADS);
     s->keep = c->image_url_ttl_s > 0 ? keep_open(c->image_url_ttl_s, KEEP_FILES, KEEP_BYTES) : NULL;
     if (open_all(s, &local)) {
@@ -263,6 +265,8 @@ void server_close(struct server *s)
     pool_unref(s->pool);
     keep_unref(s->keep);
     metrics_close(s->exposition);
+    auth_close(&s->auth);
+    quota_free(s->quota);
     free(s);
 }
 

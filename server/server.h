@@ -18,6 +18,8 @@ struct server_config {
     const char *port_file;      // written (atomically) with the first TCP port once bound; NULL: none
     const char *const *api_keys;
     int nkeys;
+    const char *api_key_file;   // more keys, one a line (apikey.h); NULL: none
+    const char *store;          // SQLite file with more keys; NULL: none
     const char *const *cors_origins;
     int ncors;
     const char *const *hosts;   // more names accepted in Host (loopback names and the bound addresses always are)
@@ -32,6 +34,8 @@ struct server_config {
     int max_prompts;            // of one request, so that a batch fits the queue; 0: the API's own limit
     int image_url_ttl_s;        // how long a picture asked for as a URL can be fetched; 0: such requests are refused
     bool no_page;               // the web page is not served
+    int queue_timeout_s;        // a request that has not begun by then fails; 0: none
+    bool trust_gateway;         // the fairness id of x-llm-d-inference-fairness-id says who a request is for
     bool strict_fields;         // unknown request fields are refused
     bool access_log;            // a line in the log for each request
     bool health_is_live;        // /health and its aliases say what /livez says instead of /readyz

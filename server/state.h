@@ -25,6 +25,7 @@
 #include "server/auth.h"
 #include "server/guard.h"
 #include "server/inbox.h"
+#include "server/quota.h"
 #include "server/request.h"
 #include "server/routes.h"
 #include "server/server.h"
@@ -71,6 +72,7 @@ struct conn {
     struct MHD_Connection *mhd;
     struct exchange *x;     // being read or answered; NULL between requests
     uv_poll_t watcher;      // UV_DISCONNECT only
+    char peer[48];          // IP address, or "unix"
     bool half_closed;       // the client will send nothing more
     uint64_t progress;      // of the request, at the last tick
     int fd;
@@ -100,6 +102,9 @@ struct exchange {
     struct header *headers;
     int nheaders;
     const struct route *route;
+    struct auth_table *keys;  // r.key is one of these
+    _Atomic(struct quota_account *) quota;  // held until the handler has answered
+    int64_t estimate, used;   // tokens: taken from the quota before, and what it turned out to be
     bool cors;              // the origin is allowed
     size_t body_cap, overflow, accounted;
     uv_work_t work;         // parsing, later the handler's
@@ -152,6 +157,7 @@ struct server {
     uv_signal_t sigterm, sigint, sighup;
     struct inbox *inbox;
     struct auth auth;
+    struct quota *quota;
     struct listener *listeners;
     int nlisteners;
     struct conn *conns;

@@ -246,7 +246,7 @@ void api_decide_create(struct request *r)
 {
     static const struct field known[] = {
         {"kind", FIELD_HONOURED, 0}, {"state", FIELD_HONOURED, 0}, {"question", FIELD_HONOURED, 0},
-        {"options", FIELD_HONOURED, 0}, {"model", FIELD_HONOURED, 0}, {"cache_salt", FIELD_HONOURED, 0},
+        {"options", FIELD_HONOURED, 0}, {"model", FIELD_HONOURED, 0},
         {"strategy", FIELD_HONOURED, 0}, {"thinking", FIELD_HONOURED, 0}, {"system2_only", FIELD_HONOURED, 0},
         {"reasoning_effort", FIELD_HONOURED, 0}, {"attachments", FIELD_HONOURED, 0}, {"threshold", FIELD_ACCEPTED, 0},
         {"think_budget", FIELD_ACCEPTED, 0}, {"chat_template_kwargs", FIELD_ACCEPTED, 0},
@@ -255,7 +255,7 @@ void api_decide_create(struct request *r)
     struct problem p = {0};
     struct judge *j = api_judge_new(r, 1);
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     read_body(&p, r, j);
     if (!p.set && !f.failed && api_judge_model(j, &f)) {
         check_count(&p, j);

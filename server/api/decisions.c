@@ -321,11 +321,11 @@ void api_decisions_create(struct request *r)
 {
     static const struct field known[] = {
         {"model", FIELD_HONOURED, 0}, {"input", FIELD_HONOURED, 0}, {"questions", FIELD_HONOURED, 0},
-        {"cache_salt", FIELD_HONOURED, 0}, {"safety_identifier", FIELD_ACCEPTED, 0}, {"prompt_cache_key", FIELD_ACCEPTED, 0},
+        {"safety_identifier", FIELD_ACCEPTED, 0}, {"prompt_cache_key", FIELD_ACCEPTED, 0},
         {"prompt_cache_options", FIELD_ACCEPTED, 0}};
     struct fields f;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     const json_t *questions = questions_of(&f);
     if (f.failed) {
         api_fields_reply(&f);

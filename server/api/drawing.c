@@ -273,6 +273,7 @@ static void on_end(struct drawing *d, const struct drawing_item *it)
     for (int i = 0; i < d->n && !d->stream && !d->error.code; i++)
         if (!d->files[i])
             err_set(&d->error, ERR_INTERNAL, "picture %d is missing", i);
+    request_usage(d->r, d->tokens);
     if (d->error.code)
         answer_error(d);
     else if (d->sse)

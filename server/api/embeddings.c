@@ -237,11 +237,10 @@ void api_embeddings_create(struct request *r)
     static const struct field known[] = {
         {"model", FIELD_HONOURED, 0}, {"input", FIELD_HONOURED, 0}, {"encoding_format", FIELD_HONOURED, 0},
         {"dimensions", FIELD_HONOURED, 0}, {"user", FIELD_ACCEPTED, 0}, {"prompt_name", FIELD_HONOURED, 0},
-        {"prompt", FIELD_HONOURED, 0}, {"truncate", FIELD_HONOURED, 0}, {"normalize", FIELD_HONOURED, 0},
-        {"timeout", FIELD_HONOURED, 0}};
+        {"prompt", FIELD_HONOURED, 0}, {"truncate", FIELD_HONOURED, 0}, {"normalize", FIELD_HONOURED, 0}};
     struct fields f;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     struct collector *c = arena_alloc(&r->arena, sizeof *c);
     *c = (struct collector){.normalize = true};
     buf_init(&c->out, MAX_ANSWER);

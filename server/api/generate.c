@@ -22,7 +22,6 @@ enum {
     MAX_BIAS = 4096,
     MAX_TEXT = 256 << 20,  // of one answer; far beyond any context
     MAX_HELD = 64 << 10,   // then a stream opens although some prompts still wait for admission
-    MAX_TIMEOUT_S = 7 * 86400,
 };
 
 struct part {
@@ -54,6 +53,7 @@ const struct field api_generate_fields[] = {
     {"timeout", FIELD_HONOURED, 0},
     {"cache_salt", FIELD_HONOURED, 0},
     {"service_tier", FIELD_HONOURED, 0},
+    {"priority", FIELD_HONOURED, 0},
 
     {"user", FIELD_ACCEPTED, 0},
     {"safety_identifier", FIELD_ACCEPTED, 0},
@@ -240,20 +240,6 @@ static void read_stream(struct generation *g, struct fields *f)
     g->include_usage = json_is_true(v);
 }
 
-static void read_service(struct generation *g, struct fields *f)
-{
-    struct request *r = g->r;
-    double timeout_s;
-    const char *salt = NULL;
-    if (api_fields_number(f, "timeout", 0.001, MAX_TIMEOUT_S, &timeout_s))
-        g->deadline_ns = r->received_ns + (int64_t)(timeout_s * 1e9);
-    api_fields_string(f, "cache_salt", &salt);
-    // Callers with different keys must not learn from each other's timing.
-    if (salt || *r->key_id)
-        g->cache_salt = arena_printf(&r->arena, "%s:%s", r->key_id, salt ? salt : "");
-    g->service_tier = api_fields_get(f, "service_tier") != NULL;
-}
-
 void api_generate_read(struct generation *g, struct fields *f, unsigned can)
 {
     if (!api_models_find(f, can, g->model))
@@ -266,7 +252,7 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
     read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);
     api_fields_bool(f, "ignore_eos", &g->settings.ignore_eos);
     read_stream(g, f);
-    read_service(g, f);
+    api_caller_read(&g->caller, f);
 }
 
 bool api_generate_limit(struct generation *g, struct fields *f, const char *name, int min)
@@ -308,8 +294,7 @@ struct task *api_generate_add(struct generation *g)
     struct task *t = task_new(TASK_GENERATE);
     copy_settings(g, t);
     t->model = arena_strdup(&t->arena, g->model->name);
-    t->deadline_ns = g->deadline_ns;
-    t->cache_salt = g->cache_salt ? arena_strdup(&t->arena, g->cache_salt) : NULL;
+    api_caller_fill(&g->caller, t);
     g->tasks[g->ntasks++] = t;
     return t;
 }
@@ -341,9 +326,10 @@ static void make_head(struct generation *g)
                (unsigned long long)rng_os(), (unsigned)rng_os(), g->stream ? format->chunk_object : format->object,
                (long long)clock_unix_s());
     api_jsonout_text(&b, g->model->name);
-    buf_printf(&b, ",\"system_fingerprint\":\"fp_%012llx\"%s,\"choices\":[",
-               (unsigned long long)(fingerprint(g->model) >> 16),
-               g->service_tier ? ",\"service_tier\":\"default\"" : "");
+    buf_printf(&b, ",\"system_fingerprint\":\"fp_%012llx\"", (unsigned long long)(fingerprint(g->model) >> 16));
+    if (g->caller.tier)
+        buf_printf(&b, ",\"service_tier\":\"%s\"", g->caller.tier);
+    buf_add_str(&b, ",\"choices\":[");
     g->head = arena_strndup(&g->r->arena, b.data, b.len);
     buf_done(&b);
 }
@@ -560,6 +546,7 @@ static void answer(struct generation *g)
 {
     check_complete(g);
     note(g);
+    request_usage(g->r, (int64_t)g->usage.prompt_tokens + g->usage.completion_tokens);
     if (g->error.code)
         answer_error(g);
     else if (g->stream)

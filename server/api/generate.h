@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "server/api/caller.h"
 #include "server/api/fields.h"
 
 struct request;
@@ -64,9 +65,8 @@ struct generation {
     const struct api_format *format;
     struct model_info *model;
     struct generate settings;  // copied into each task
-    int64_t deadline_ns;
-    const char *cache_salt;
-    bool stream, include_usage, service_tier;
+    struct api_caller caller;
+    bool stream, include_usage;
 
     struct task **tasks;  // not yet submitted
     struct part *parts;   // one a task: who it is

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "server/api/caller.h"
 #include "server/api/drawing.h"
 #include "server/api/fields.h"
 #include "server/api/handlers.h"
@@ -14,7 +15,7 @@
 #include "server/request.h"
 #include "server/server.h"
 
-enum { SIDE_MAX = 65536, STEPS_MAX = 1000, PARTIALS_MAX = 3, DEFAULT_SIDE = 512, TIMEOUT_MAX_S = 7 * 86400 };
+enum { SIDE_MAX = 65536, STEPS_MAX = 1000, PARTIALS_MAX = 3, DEFAULT_SIDE = 512 };
 
 static const struct field known[] = {
     {"model", FIELD_HONOURED, 0},
@@ -28,7 +29,6 @@ static const struct field known[] = {
     {"background", FIELD_HONOURED, 0},
     {"stream", FIELD_HONOURED, 0},
     {"partial_images", FIELD_HONOURED, 0},
-    {"timeout", FIELD_HONOURED, 0},
 
     {"negative_prompt", FIELD_HONOURED, 0},
     {"seed", FIELD_HONOURED, 0},
@@ -172,8 +172,6 @@ static void read_numbers(struct fields *f, struct drawing *d)
     int64_t seed = -1;
     if (api_fields_number(f, "guidance_scale", 0, 1000, &v))
         i->guidance = (float)v;
-    if (api_fields_number(f, "timeout", 0.001, TIMEOUT_MAX_S, &v))
-        d->task->deadline_ns = d->r->received_ns + (int64_t)(v * 1e9);
     api_fields_int(f, "seed", -1, INT64_MAX, &seed);
     i->seed = seed < 0 ? rng_os() >> 11 : (uint64_t)seed;  // one that JavaScript can hold, since it is told
     d->seed = i->seed;
@@ -234,7 +232,7 @@ void api_images_create(struct request *r)
     struct fields f;
     struct model_info model = {0};
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     struct drawing *d = api_drawing_new(r);
     if (api_models_find(&f, CAN_IMAGE, &model)) {
         d->task->model = arena_strdup(&d->task->arena, model.name);
@@ -245,6 +243,9 @@ void api_images_create(struct request *r)
         read_stream(&f, d);
         read_numbers(&f, d);
         read_response(&f, d);
+        struct api_caller caller;
+        api_caller_read(&caller, &f);
+        api_caller_fill(&caller, d->task);
     }
     if (f.failed) {
         api_drawing_free(d);

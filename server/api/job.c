@@ -7,8 +7,6 @@
 #include "server/request.h"
 #include "server/server.h"
 
-enum { MAX_TIMEOUT_S = 7 * 86400 };
-
 void api_job_init(struct api_job *job, struct request *r, void (*on_event)(struct api_job *job, const struct event *ev),
                   void (*answer)(struct api_job *job))
 {
@@ -20,9 +18,7 @@ void api_job_init(struct api_job *job, struct request *r, void (*on_event)(struc
 
 void api_job_read(struct api_job *job, struct fields *f)
 {
-    double timeout_s;
-    if (api_fields_number(f, "timeout", 0.001, MAX_TIMEOUT_S, &timeout_s))
-        job->deadline_ns = job->r->received_ns + (int64_t)(timeout_s * 1e9);
+    api_caller_read(&job->caller, f);
 }
 
 static void note(struct api_job *job, const struct event *ev)
@@ -36,8 +32,10 @@ static void note(struct api_job *job, const struct event *ev)
 
 static void give_back(struct api_job *job)
 {
-    if (atomic_fetch_sub(&job->pending, 1) == 1)
-        job->answer(job);
+    if (atomic_fetch_sub(&job->pending, 1) != 1)
+        return;
+    request_usage(job->r, (int64_t)job->usage.prompt_tokens + job->usage.completion_tokens);
+    job->answer(job);
 }
 
 static void on_event(struct task *t, const struct event *ev)
@@ -61,7 +59,7 @@ struct task *api_job_task(const struct api_job *job, enum task_kind kind, const 
 {
     struct task *t = task_new(kind);
     t->model = arena_strdup(&t->arena, model);
-    t->deadline_ns = job->deadline_ns;
+    api_caller_fill(&job->caller, t);
     t->on_event = on_event;
     t->ud = (void *)(uintptr_t)job;
     return t;

@@ -2,7 +2,8 @@
 //
 //     struct mine { struct api_job job; ... };             // in the request's arena
 //     api_job_init(&m->job, r, on_event, answer);
-//     struct task *t = api_job_task(&m->job, &f, TASK_SPEAK, model_name);     // reads "timeout" too
+//     api_job_read(&m->job, &f);                              // what caller.h says
+//     struct task *t = api_job_task(&m->job, TASK_SPEAK, model_name);
 //     ... fill t->speak; what it points to is the task's own ...
 //     api_job_start(&m->job, t);
 //
@@ -16,6 +17,7 @@
 #include <stdint.h>
 
 #include "engine/engine.h"
+#include "server/api/caller.h"
 #include "server/request.h"
 
 struct fields;
@@ -27,17 +29,17 @@ struct api_job {
     void (*answer)(struct api_job *job);
     err error;           // why the task ended; ERR_OK: well
     struct usage usage;
+    struct api_caller caller;
     // The rest is job.c's.
     struct ticket ticket;
     atomic_int pending;  // the task, and the loop thread while it submits
     atomic_bool submitted, unwanted;
-    int64_t deadline_ns;
     struct request_facts facts;
 };
 
 void api_job_init(struct api_job *job, struct request *r, void (*on_event)(struct api_job *job, const struct event *ev),
                   void (*answer)(struct api_job *job));
-// The field "timeout": seconds until the task fails.
+// Who it is for and how soon. Always before api_job_task.
 void api_job_read(struct api_job *job, struct fields *f);
 struct task *api_job_task(const struct api_job *job, enum task_kind kind, const char *model);
 void api_job_start(struct api_job *job, struct task *t);

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "server/api/models.h"
+#include "server/apikey.h"
 #include "server/api/pyjson.h"
 #include "server/request.h"
 #include "server/server.h"
@@ -45,7 +46,8 @@ static bool first_that_decides(const struct judge *j)
     struct model_info *infos = mem_new(ENGINE_MODELS_MAX * sizeof *infos);
     int n = engine_models(j->engine, infos, ENGINE_MODELS_MAX), best = -1;
     for (int i = 0; i < n; i++) {
-        bool decides = infos[i].state == MODEL_READY && (infos[i].can & CAN_DECIDE);
+        bool decides = infos[i].state == MODEL_READY && (infos[i].can & CAN_DECIDE) &&
+                       apikey_may_use(j->r->key, infos[i].name);
         if (decides && (best < 0 || (infos[i].native_decisions && !infos[best].native_decisions)))
             best = i;
     }
@@ -57,11 +59,7 @@ static bool first_that_decides(const struct judge *j)
 
 bool api_judge_model(struct judge *j, struct fields *f)
 {
-    const char *salt = NULL;
-    api_fields_string(f, "cache_salt", &salt);
-    // Callers with different keys must not learn from each other's timing.
-    if (salt || *j->r->key_id)
-        j->cache_salt = arena_printf(&j->r->arena, "%s:%s", j->r->key_id, salt ? salt : "");
+    api_caller_read(&j->caller, f);
     if (!api_fields_get(f, "model") && first_that_decides(j))
         return true;
     return api_models_find(f, CAN_DECIDE, j->model);
@@ -122,6 +120,7 @@ void api_judge_mass(const struct ask *a, struct buf *out)
 
 static void answer(struct judge *j)
 {
+    request_usage(j->r, (int64_t)j->usage.prompt_tokens + j->usage.completion_tokens);
     err e = j->error;
     for (int i = 0; i < j->nasks && !e.code; i++)
         if (!j->asks[i].done)
@@ -246,7 +245,7 @@ static struct task *make_task(struct judge *j, struct judge_part *p, err *e)
     struct task *t = task_new(TASK_DECIDE);
     struct decide_question *q = arena_alloc(&t->arena, (size_t)p->n * sizeof *q);
     t->model = arena_strdup(&t->arena, j->model->name);
-    t->cache_salt = j->cache_salt ? arena_strdup(&t->arena, j->cache_salt) : NULL;
+    api_caller_fill(&j->caller, t);
     t->on_event = on_event;
     t->ud = p;
     t->decide = (struct decide){.questions = q, .nquestions = (size_t)p->n};

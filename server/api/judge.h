@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "server/api/caller.h"
 #include "server/api/fields.h"
 
 struct request;
@@ -50,7 +51,7 @@ struct judge {
     const char *state;
     struct ask *asks;
     int nasks;
-    const char *cache_salt;
+    struct api_caller caller;
     void *ud;                                           // the endpoint's own
     void (*write)(const struct judge *j, struct buf *out);  // the whole answer
     void (*fail)(struct judge *j, const err *e);        // NULL: as everywhere
@@ -65,7 +66,7 @@ struct judge {
 };
 
 struct judge *api_judge_new(struct request *r, int nasks);
-// The model that is meant; without the field the first one that decides. Also reads cache_salt.
+// The model that is meant; without the field the first one that decides. Also reads what caller.h says.
 bool api_judge_model(struct judge *j, struct fields *f);
 void api_judge_start(struct judge *j);
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "server/api/fields.h"
 #include "server/api/handlers.h"
+#include "server/apikey.h"
 #include "server/request.h"
 #include "server/server.h"
 
@@ -94,12 +95,16 @@ static json_t *model_json(const struct model_info *m)
                      (json_int_t)m->loaded_unix_s, "owned_by", "oxinferd", "max_model_len", m->context, "meta", meta);
 }
 
-// All models; the caller frees the array.
+// All models that the caller may use; the caller frees the array.
 static struct model_info *all_models(struct request *r, int *ret_count)
 {
     struct model_info *infos = mem_new(MAX_MODELS * sizeof *infos);
     int n = engine_models(server_engine(r->server), infos, MAX_MODELS);
-    *ret_count = n < MAX_MODELS ? n : MAX_MODELS;
+    int fit = 0;
+    for (int i = 0; i < n && i < MAX_MODELS; i++)
+        if (apikey_may_use(r->key, infos[i].name))
+            infos[fit++] = infos[i];
+    *ret_count = fit;
     return infos;
 }
 
@@ -140,10 +145,16 @@ static void fail_unknown(struct fields *f, const char *name)
                            name, names);
 }
 
+// What the caller's key may not use does not exist for it.
+static bool find(const struct request *r, const char *name, struct model_info *ret_info)
+{
+    return apikey_may_use(r->key, name) && engine_find_model(server_engine(r->server), name, ret_info);
+}
+
 void api_models_get(struct request *r)
 {
     struct model_info info;
-    if (engine_find_model(server_engine(r->server), r->tail, &info)) {
+    if (find(r, r->tail, &info)) {
         reply_json(r, 200, model_json(&info));
         return;
     }
@@ -208,7 +219,7 @@ bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info
             return false;
     } else if (!api_fields_string(f, "model", &name)) {
         return false;
-    } else if (!engine_find_model(server_engine(f->r->server), name, &info)) {
+    } else if (!find(f->r, name, &info)) {
         fail_unknown(f, name);
         return false;
     }

@@ -55,7 +55,6 @@ static const struct field speech_fields[] = {
     {"repetition_penalty", FIELD_HONOURED, 0},
     {"seed", FIELD_HONOURED, 0},
     {"max_tokens", FIELD_HONOURED, 0},
-    {"timeout", FIELD_HONOURED, 0},
 
     {"instructions", FIELD_ACCEPTED, 0},
     {"language", FIELD_ACCEPTED, 0},
@@ -333,7 +332,8 @@ void api_speech_create(struct request *r)
     api_job_init(&s->job, r, on_event, answer);
     arena_defer(&r->arena, release, s);
     api_fields_init(&f, r);
-    api_fields_check(&f, speech_fields, sizeof speech_fields / sizeof *speech_fields, NULL, 0);
+    api_fields_check(&f, speech_fields, sizeof speech_fields / sizeof *speech_fields, api_caller_fields,
+                     api_caller_nfields);
     read_all(s, &f);
     if (f.failed)
         api_fields_reply(&f);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/engine.h"
+#include "server/api/caller.h"
 #include "server/api/fields.h"
 #include "server/api/handlers.h"
 #include "server/api/jsonout.h"
@@ -119,12 +120,15 @@ static struct task *make_task(enum task_kind kind, const struct model_info *mode
 static void start(struct fields *f, struct task *t, const char *name)
 {
     struct request *r = f->r;
+    struct api_caller caller;
+    api_caller_read(&caller, f);
     if (f->failed) {
         if (t)
             task_free(t);
         api_fields_reply(f);
         return;
     }
+    api_caller_fill(&caller, t);
     struct collector *c = arena_alloc(&r->arena, sizeof *c);
     *c = (struct collector){.r = r, .name = name, .pieces = t->tokenize.with_pieces};
     buf_init(&c->out, MAX_ANSWER);
@@ -168,7 +172,7 @@ void api_tokenize_encode(struct request *r)
     const char *content;
     bool add_special = false, with_pieces = false;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     if (!api_fields_missing(&f, "content"))
         api_fields_string(&f, "content", &content);
     api_fields_bool(&f, "add_special", &add_special);
@@ -206,7 +210,7 @@ void api_tokenize_decode(struct request *r)
     struct model_info model;
     const json_t *tokens = NULL;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     if (!api_fields_missing(&f, "tokens"))
         api_fields_array(&f, "tokens", &tokens);
     struct task *t = api_models_find(&f, 0, &model) && !f.failed ? make_task(TASK_DETOKENIZE, &model) : NULL;
@@ -226,7 +230,7 @@ void api_tokenize_render(struct request *r)
     struct model_info model;
     const json_t *tools = NULL;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, NULL, 0);
+    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
     api_fields_array(&f, "tools", &tools);
     struct task *t = api_models_find(&f, 0, &model) && !f.failed ? make_task(TASK_RENDER, &model) : NULL;
     if (t) {

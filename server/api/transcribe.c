@@ -62,7 +62,6 @@ static const struct field transcription_fields[] = {
     {"stream", FIELD_HONOURED, 0},
     {"file", FIELD_HONOURED, 0},
     {"seed", FIELD_HONOURED, 0},
-    {"timeout", FIELD_HONOURED, 0},
 
     {"languages", FIELD_ACCEPTED, 0},
     {"keywords", FIELD_ACCEPTED, 0},
@@ -73,7 +72,7 @@ static const struct field transcription_fields[] = {
 };
 
 static const struct form_field form[] = {
-    {"temperature", FORM_NUMBER}, {"seed", FORM_NUMBER}, {"timeout", FORM_NUMBER}, {"stream", FORM_BOOL},
+    {"temperature", FORM_NUMBER}, {"seed", FORM_NUMBER}, {"timeout", FORM_NUMBER}, {"priority", FORM_NUMBER}, {"stream", FORM_BOOL},
     {"timestamp_granularities", FORM_LIST}, {"include", FORM_LIST},
 };
 
@@ -491,7 +490,8 @@ static void start(struct request *r, bool translate)
     arena_defer(&r->arena, release, t);
     api_fields_init(&f, r);
     api_form_read(&f, form, sizeof form / sizeof *form);
-    api_fields_check(&f, transcription_fields, sizeof transcription_fields / sizeof *transcription_fields, NULL, 0);
+    api_fields_check(&f, transcription_fields, sizeof transcription_fields / sizeof *transcription_fields, api_caller_fields,
+                     api_caller_nfields);
     read_all(t, &f);
     if (f.failed) {
         api_fields_reply(&f);

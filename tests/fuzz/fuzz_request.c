@@ -81,6 +81,17 @@ const struct server_config *server_settings(const struct server *s)
     return &settings;
 }
 
+const char *request_header(const struct request *r, const char *name)
+{
+    (void)r, (void)name;
+    return NULL;
+}
+
+void request_usage(struct request *r, int64_t tokens)
+{
+    (void)r, (void)tokens;
+}
+
 void request_set_header(struct request *r, const char *name, const char *value)
 {
     (void)r;
@@ -202,7 +213,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     json_t *json = json_loadb((const char *)data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);
     if (json_is_object(json)) {
-        struct request r = {.path = "/", .method = "POST", .tail = "", .key_id = "", .id = "req_1", .json = json};
+        struct request r = {.path = "/", .method = "POST", .tail = "", .key_id = "", .peer = "", .id = "req_1", .json = json};
         memset(&run, 0, sizeof run);
         handlers[(uint8_t)(data[0] - '0') % (sizeof handlers / sizeof *handlers)](&r);
         for (int i = 0; i < run.ntasks; i++)

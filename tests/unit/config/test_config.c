@@ -109,20 +109,6 @@ static void values_by_model(void **state)
     config_done(&c);
 }
 
-static void key_file(void **state)
-{
-    (void)state;
-    err e = {0};
-    struct config c;
-    write_file("# keys\n\nsk-one\n  sk-two\n");
-    assert_int_equal(load(&c, &e, 2, "--api-key-file", path), ERR_OK);
-    assert_int_equal(c.api_key.len, 2);
-    assert_string_equal(c.api_key.items[1], "sk-two");
-    config_done(&c);
-    write_file("# none\n");
-    assert_int_equal(load(&c, &e, 2, "--api-key-file", path), ERR_INVALID);
-}
-
 // DEP-06: an impossible setting is refused by name.
 static void refusals(void **state)
 {
@@ -200,7 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models), cmocka_unit_test(values_by_model),
-        cmocka_unit_test(key_file),  cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
+        cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
     };
     int fd = mkstemp(path);
     close(fd);

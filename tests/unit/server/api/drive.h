@@ -26,7 +26,7 @@ static struct request *new_request(void)
     struct request *r = mem_new(sizeof *r);
     r->server = (struct server *)r;
     r->path = "/v1/test";
-    r->tail = r->key_id = "";
+    r->tail = r->key_id = r->peer = "";
     r->id = "req_1";
     r->received_ns = clock_ns();
     return r;

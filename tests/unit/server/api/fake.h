@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "server/api/handlers.h"
+#include "server/reply.h"
 #include "server/request.h"
 #include "server/server.h"
 
@@ -33,6 +34,8 @@ static struct {
     struct model_info models[3];
     int nmodels;
     struct server_config settings;
+    const char *header_name, *header;  // the only one of the next request
+    int64_t usage;
 
     int status, answers;
     const char *type;  // of the error
@@ -120,6 +123,24 @@ const struct server_config *server_settings(const struct server *s)
     return &fake.settings;
 }
 
+const char *request_header(const struct request *r, const char *name)
+{
+    (void)r;
+    return fake.header_name && !strcmp(name, fake.header_name) ? fake.header : NULL;
+}
+
+const char *request_query(const struct request *r, const char *name)
+{
+    (void)r, (void)name;
+    return NULL;
+}
+
+void request_usage(struct request *r, int64_t tokens)
+{
+    (void)r;
+    fake.usage += tokens;
+}
+
 void request_set_header(struct request *r, const char *name, const char *value)
 {
     (void)r;
@@ -182,6 +203,13 @@ void reply_error(struct request *r, const err *e)
     int status = e->code == ERR_BUSY ? 503 : e->code == ERR_CONTEXT || e->code == ERR_INVALID ? 400
                  : e->code == ERR_TIMEOUT ? 504 : 500;
     reply_json(r, status, reply_error_json(e));
+}
+
+int reply_status_of(err_code code, const char **ret_type, const char **ret_code)
+{
+    *ret_type = "server_error";
+    *ret_code = err_name(code);
+    return 500;
 }
 
 struct sse *reply_sse(struct request *r)

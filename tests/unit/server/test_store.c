@@ -1,0 +1,286 @@
+// The store: its keys, and what happens when the process dies, the disk is full or the file is not what it should be.
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sqlite3.h>
+
+#include "server/store.h"
+
+static char folder[] = "/tmp/oxinferd-store-XXXXXX", path[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(path, sizeof path, "%s/store.db", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
+    for (int i = 0; i < 4; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        unlink(name);
+    }
+    return 0;
+}
+
+static struct apikey key(const char *name, const char *options)
+{
+    struct apikey k;
+    err e = {0};
+    apikey_init(&k);
+    assert_int_equal(apikey_set_name(&k, name, &e), ERR_OK);
+    assert_int_equal(apikey_set_all(&k, options, &e), ERR_OK);
+    apikey_digest(k.salt, name, k.digest);
+    return k;
+}
+
+static err_code add(struct store *s, const char *name, const char *options, err *e)
+{
+    struct apikey k = key(name, options);
+    err_code rc = store_add_key(s, &k, 7, e);
+    apikey_done(&k);
+    return rc;
+}
+
+static void keys_come_back(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct store *s;
+    struct store_keys found = {0};
+    assert_int_equal(store_open(path, false, &s, &e), ERR_NOT_FOUND);
+    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    assert_int_equal(add(s, "b", "rpm=3 models=x,y admin", &e), ERR_OK);
+    assert_int_equal(add(s, "a", "", &e), ERR_OK);
+    assert_int_equal(add(s, "a", "", &e), ERR_INVALID);
+    assert_int_equal(store_remove_key(s, "nobody", &e), ERR_NOT_FOUND);
+    store_close(s);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_keys(s, &found, &e), ERR_OK);
+    assert_int_equal(found.len, 2);
+    struct apikey b = key("b", "");
+    assert_string_equal(found.items[0].name, "a");
+    assert_memory_equal(found.items[1].digest, b.digest, APIKEY_DIGEST);
+    assert_int_equal(found.items[1].rpm, 3);
+    assert_string_equal(found.items[1].models, "x,y");
+    assert_true(found.items[1].admin);
+    assert_int_equal(found.created_unix_s[1], 7);
+    store_keys_done(&found);
+    assert_int_equal(store_remove_key(s, "b", &e), ERR_OK);
+    assert_int_equal(store_keys(s, &found, &e), ERR_OK);
+    assert_int_equal(found.len, 1);
+    store_keys_done(&found);
+    store_close(s);
+}
+
+// A child adds keys and says so one by one until it is killed: whatever it said is there, and the file is whole.
+static void killed(void **state)
+{
+    (void)state;
+    int said[2];
+    assert_int_equal(pipe(said), 0);
+    pid_t child = fork();
+    if (!child) {
+        err e = {0};
+        struct store *s;
+        if (store_open(path, true, &s, &e))
+            _exit(1);
+        for (int i = 0;; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "k%d", i);
+            if (add(s, name, "", &e) || write(said[1], "x", 1) != 1)
+                _exit(1);
+        }
+    }
+    close(said[1]);
+    char c;
+    int n = 0;
+    while (n < 20 && read(said[0], &c, 1) == 1)
+        n++;
+    kill(child, SIGKILL);
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status));
+    while (read(said[0], &c, 1) == 1)
+        n++;
+    close(said[0]);
+    err e = {0};
+    struct store *s;
+    struct store_keys found = {0};
+    assert_int_equal(store_open(path, false, &s, &e), ERR_OK);
+    assert_int_equal(store_keys(s, &found, &e), ERR_OK);
+    assert_true(found.len == n || found.len == n + 1);
+    store_keys_done(&found);
+    store_close(s);
+}
+
+// In a child with a file system of its own: 0 right, 1 wrong, 2 not possible here.
+static int fill_disk(void)
+{
+    err e = {0};
+    struct store *s = NULL;
+    char small[80];
+    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS))
+        return 2;
+    (void)mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
+    if (mount("none", folder, "tmpfs", 0, "size=128k"))
+        return 2;
+    snprintf(small, sizeof small, "%s/full.db", folder);
+    if (store_open(small, true, &s, &e))
+        return 1;
+    int n = 0;
+    char name[16];
+    err_code rc = ERR_OK;
+    for (; n < 10000 && !rc; n++) {
+        snprintf(name, sizeof name, "k%d", n);
+        rc = add(s, name, "", &e);
+    }
+    struct store_keys found = {0};
+    err why = {0};
+    bool right = rc == ERR_IO && (strstr(e.text, "full") || strstr(e.text, "I/O")) && !store_keys(s, &found, &why) &&
+                 found.len == n - 1;
+    store_keys_done(&found);
+    store_close(s);
+    return right ? 0 : 1;
+}
+
+static void disk_full(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (!child)
+        _exit(fill_disk());
+    int status;
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2) {
+        print_message("SKIPPED: no private file system can be mounted here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void put_file(const char *text, size_t n, long at)
+{
+    FILE *f = fopen(path, at ? "r+" : "w");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+static void exec(const char *sql)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static void expect_refused(err_code code)
+{
+    err e = {0};
+    struct store *s = NULL;
+    struct store_keys found = {0};
+    err_code rc = store_open(path, false, &s, &e);
+    if (!rc) {
+        rc = store_keys(s, &found, &e);
+        store_keys_done(&found);
+        store_close(s);
+    }
+    assert_int_equal(rc, code);
+    assert_non_null(strstr(e.text, path));
+}
+
+static void not_a_store(void **state)
+{
+    (void)state;
+    char junk[8192];
+    memset(junk, 'j', sizeof junk);
+    put_file(junk, sizeof junk, 0);
+    expect_refused(ERR_CORRUPT);
+    unlink(path);
+    exec("CREATE TABLE other (x)");
+    expect_refused(ERR_CORRUPT);
+}
+
+static void newer(void **state)
+{
+    (void)state;
+    exec("PRAGMA user_version = 2");
+    expect_refused(ERR_UNSUPPORTED);
+}
+
+static void damaged(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct store *s;
+    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "k%d", i);
+        assert_int_equal(add(s, name, "", &e), ERR_OK);
+    }
+    store_close(s);
+    char junk[4096];
+    memset(junk, 0x5a, sizeof junk);
+    put_file(junk, sizeof junk, 4096);
+    expect_refused(ERR_CORRUPT);
+}
+
+static void half_a_file(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct store *s;
+    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    for (int i = 0; i < 200; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "k%d", i);
+        assert_int_equal(add(s, name, "", &e), ERR_OK);
+    }
+    store_close(s);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size / 2 / 4096 * 4096), 0);
+    expect_refused(ERR_CORRUPT);
+}
+
+int main(void)
+{
+    if (!mkdtemp(folder))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(keys_come_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(killed, setup, teardown),
+        cmocka_unit_test_setup_teardown(disk_full, setup, teardown),
+        cmocka_unit_test_setup_teardown(not_a_store, setup, teardown),
+        cmocka_unit_test_setup_teardown(newer, setup, teardown),
+        cmocka_unit_test_setup_teardown(damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(half_a_file, setup, teardown),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(folder);
+    return failed;
+}

@@ -33,11 +33,16 @@ struct metrics;
 struct engine_config {
     int threads;          // 0: one per usable core
     const char *isa;      // NULL or "auto"
-    size_t kv_bytes;      // 0: decided from memory; all models together
-    int max_waiting;      // requests not yet running; more are refused with ERR_BUSY
+    size_t memory;        // what all models may take (memory.h); 0: decided from the machine
+    size_t kv_bytes;      // of it, for keys and values; 0: half of what weights leave
+    int max_waiting;      // requests not yet running; more are refused with ERR_BUSY, or ERR_QUOTA when it is the account's
+                          // share that is full (slot.h)
+    size_t max_waiting_tokens, max_waiting_bytes;  // of these, their prompt tokens and bytes; 0: no bound
     int max_running;      // sequences in one step
     int prefill_chunk;    // 0: chosen by the scheduler; else the most prefill tokens in one step
     bool pin;             // pin worker threads
+    int load_timeout_s;   // a task waits so long for its model to load; 0: 300
+    int idle_unload_s;    // a model without tasks is unloaded after this time; 0: never
 };
 
 struct model_config {
@@ -50,9 +55,11 @@ struct model_config {
     const char *vocoder;        // folder of a speech model's vocoder; NULL: its own snac/
     const char *decision;       // "": none but what the model's folder holds; "labels": by label tokens; else a bundle's folder
     size_t max_image_pixels;    // most pixels of a picture; 0: 1024 x 1024
+    bool lazy;                  // loaded when a task asks for it, and not at once
+    bool pinned;                // never unloaded
 };
 
-enum model_state { MODEL_LOADING, MODEL_READY, MODEL_FAILED };
+enum model_state { MODEL_LOADING, MODEL_READY, MODEL_FAILED, MODEL_UNLOADED, MODEL_UNLOADING };
 
 enum task_bits { CAN_CHAT = 1, CAN_COMPLETE = 2, CAN_EMBED = 4, CAN_TRANSCRIBE = 8, CAN_SPEAK = 16, CAN_IMAGE = 32, CAN_DECIDE = 64 };
 
@@ -60,7 +67,13 @@ enum { ENGINE_NAME_MAX = 127, ENGINE_MODELS_MAX = 64, ENGINE_VOICES_MAX = 32 };
 
 struct model_info {
     char name[ENGINE_NAME_MAX + 1], path[512], family[32], format[64];
+    char parent[ENGINE_NAME_MAX + 1];  // an alias: the model it is another name of; "": it is a model
     enum model_state state;
+    bool lazy, pinned;
+    int parked;             // tasks that wait for it to load
+    // In memory now: of its weights, of its pool, and all that is charged for it.
+    size_t resident_bytes, kv_bytes, memory_bytes;
+    // From here on: as it was when it was loaded last, see engine_model_known.
     unsigned can;           // task_bits
     int context, vocab;
     size_t weight_bytes, kv_bytes_per_token;
@@ -82,6 +95,12 @@ struct model_info {
     err error;              // MODEL_FAILED
 };
 
+// Whether its facts are known, that is: it has been loaded once.
+static inline bool engine_model_known(const struct model_info *m)
+{
+    return m->state == MODEL_READY || m->can;
+}
+
 // What engine_open would say of an instruction set.
 MUST_CHECK err_code engine_check_isa(const char *isa, err *e);
 MUST_CHECK err_code engine_open(const struct engine_config *c, struct engine **ret_engine, err *e);
@@ -89,18 +108,28 @@ MUST_CHECK err_code engine_open(const struct engine_config *c, struct engine **r
 void engine_close(struct engine *en);
 
 MUST_CHECK err_code engine_add_model(struct engine *en, const struct model_config *c, err *e);
-// Copies of the models' state, in the order they were added; returns how many (at most max are written).
+// Another name of a model, for tasks and everything below.
+MUST_CHECK err_code engine_add_alias(struct engine *en, const char *alias, const char *name, err *e);
+// Copies of the models' state, in the order they were added, then the aliases; returns how many (at most max are written).
 int engine_models(struct engine *en, struct model_info *ret_infos, int max);
 bool engine_find_model(struct engine *en, const char *name, struct model_info *ret_info);
 // The model's numbers (metrics.h), from now until engine_close; NULL: no such model.
 const struct metrics *engine_metrics(struct engine *en, const char *name);
-// Waits until the model is ready or failed; its error if failed. ERR_DRAINING when the engine drains first.
+// Waits until the model is neither loading nor being unloaded; its error if it failed. ERR_DRAINING when the engine drains first.
+// The first call of this, of engine_load_model or of engine_submit starts the loading: add the models that share the
+// memory before.
 MUST_CHECK err_code engine_wait_model(struct engine *en, const char *name, err *e);
+// Asks for it to be in memory. ERR_INTERNAL, with retry_ms: it failed a moment ago.
+MUST_CHECK err_code engine_load_model(struct engine *en, const char *name, err *e);
+// Asks for it to be out of memory: tasks that have it end first, tasks that come meanwhile wait and load it again.
+// ERR_INVALID: it is pinned. Neither waits for its effect.
+MUST_CHECK err_code engine_unload_model(struct engine *en, const char *name, err *e);
 
 // ---- tasks (task.h)
 
-// Errors come at once and no event follows: ERR_NOT_FOUND (model), ERR_LOADING, ERR_UNSUPPORTED (the model cannot do
-// this), ERR_BUSY, ERR_DRAINING, ERR_INVALID. What only preparation can find (template, context length) ends the task
+// A task for a model that is not in memory waits until it is, and ends with ERR_LOADING when that takes too long.
+// Errors come at once and no event follows: ERR_NOT_FOUND (model), ERR_UNSUPPORTED (the model cannot do
+// this), ERR_BUSY, ERR_QUOTA, ERR_DRAINING, ERR_INVALID. What only preparation can find (template, context length) ends the task
 // with EVENT_END before EVENT_START.
 MUST_CHECK err_code engine_submit(struct engine *en, struct task *t, struct ticket *ret_ticket, err *e);
 void engine_cancel(struct engine *en, struct ticket ticket);
@@ -119,6 +148,9 @@ struct engine_stats {
     uint64_t prompt_tokens, cached_tokens, completion_tokens, steps, cancelled, preempted;
     double last_cancel_to_free_s, busy_s;
     int64_t heartbeat_ns;  // when the scheduler last went round
+    size_t memory_total, memory_weights, memory_kv, memory_step, memory_works;  // of the budget, and what is charged to it
+    int models_ready;
+    uint64_t model_loads, model_unloads, model_evictions, model_failures;
 };
 void engine_stats(struct engine *en, struct engine_stats *ret_stats);
 // When the scheduler last went round, clock_ns(). Takes no lock.

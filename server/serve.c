@@ -28,6 +28,8 @@ static struct engine_config engine_settings(const struct config *c)
         .isa = c->isa,
         .kv_bytes = (size_t)c->kv_memory,
         .max_waiting = (int)c->max_waiting,
+        .max_waiting_tokens = (size_t)c->max_waiting_tokens,
+        .max_waiting_bytes = (size_t)c->max_waiting_bytes,
         .max_running = (int)c->max_running,
         .prefill_chunk = (int)c->prefill_chunk,
         .pin = c->pin,

@@ -86,7 +86,7 @@ static void start(struct served *m, struct session *s)
     m->nworks += s->work != NULL;
     session_set_state(s, s->n > 0 ? SESSION_PREFILL : SESSION_WORK);
     if (s->waiting)
-        slot_begin(s->slots);
+        slot_begin(s->slots, s->ticket);
     s->waiting = false;
     if (s->work && first)
         begin_work(m, s);
@@ -100,8 +100,20 @@ void admit_waiting(struct served *m)
             i++;
             continue;
         }
-        if (m->nseqs + served_live_choices(s) > m->core->config.max_running || !promise_pages(m, s))
+        if (m->nseqs + served_live_choices(s) > m->core->config.max_running)
             return;
+        if (!served_take_memory(m, s)) {
+            if (!s->failure.code)
+                return;
+            served_remove_at(m->waiting, &m->nwaiting, i);
+            served_end(m->core, s, &s->failure);
+            continue;
+        }
+        if (!promise_pages(m, s)) {
+            if (s->state != SESSION_PREEMPTED || !s->work)
+                served_give_memory(m, s);
+            return;
+        }
         served_remove_at(m->waiting, &m->nwaiting, i);
         start(m, s);
     }
@@ -110,6 +122,8 @@ void admit_waiting(struct served *m)
 void admit_preempt(struct served *m, struct session *s)
 {
     release_pages(s);
+    if (!s->work)  // a work keeps what it has
+        served_give_memory(m, s);
     m->core->stats.preempted++;
     served_remove(m->running, &m->nrunning, s);
     m->nseqs -= served_live_choices(s);

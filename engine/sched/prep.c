@@ -88,6 +88,7 @@ static void prepare_generate(struct prep *p, struct session *s)
         session_end(s, &e);
         return;
     }
+    slot_refine(s->slots, s->ticket, ids.len);
     session_set_prompt(s, ids.data, (int)ids.len, max_out);
     session_set_state(s, SESSION_QUEUED);
     sched_submit(p->sched, s);
@@ -104,6 +105,7 @@ static void prepare_work(struct prep *p, struct session *s)
         s->work->ops = ops;
         s->work->model = s->model;
         s->work->task = t;
+        slot_refine(s->slots, s->ticket, (size_t)s->prompt_tokens);
     }
     if (!code && ops->rounds)
         code = round_init(s, &e);

@@ -41,6 +41,7 @@ struct sched {
     struct session *inbox, **inbox_end;
     struct served *models[SCHED_MAX_MODELS];
     int nmodels;
+    struct served *leaving;        // sched_unserve waits for the thread to forget it
     struct engine_stats shown;
     int check_wanted, check_done;  // requests for sched_check, counted
     bool check_flush, check_ok;
@@ -176,12 +177,27 @@ static void answer_check(struct sched *s)
     pthread_cond_broadcast(&s->answered);
 }
 
+// Takes a model out of the list.
+static void forget(struct sched *s)
+{
+    int i = 0;
+    while (i < s->nmodels && s->models[i] != s->leaving)
+        i++;
+    if (i < s->nmodels)
+        memmove(s->models + i, s->models + i + 1, (size_t)(--s->nmodels - i) * sizeof *s->models);
+    s->leaving = NULL;
+    show_stats(s);
+    pthread_cond_broadcast(&s->answered);
+}
+
 // Takes what arrived; waits for something when `idle`. Returns false when the thread must end.
 static bool receive(struct sched *s, bool idle)
 {
     pthread_mutex_lock(&s->lock);
     show_stats(s);
     answer_check(s);
+    if (s->leaving)
+        forget(s);
     if (idle && !s->woken) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -329,6 +345,28 @@ err_code sched_serve(struct sched *s, struct model *model, struct metrics *metri
     }
     *ret_served = m;
     return ERR_OK;
+}
+
+void sched_unserve(struct sched *s, struct served *m)
+{
+    assert(m->nwaiting == 0 && m->nrunning == 0);
+    pthread_mutex_lock(&s->lock);
+    s->leaving = m;
+    s->woken = true;
+    pthread_cond_signal(&s->wake);
+    while (s->leaving)
+        pthread_cond_wait(&s->answered, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void sched_needs(struct sched *s, const struct model *m, struct served_needs *ret_needs)
+{
+    served_needs(m, &s->core.config, team_size(s->core.team), ret_needs);
+}
+
+int sched_max_running(const struct sched *s)
+{
+    return s->core.config.max_running;
 }
 
 void sched_submit(struct sched *s, struct session *session)

@@ -2,6 +2,7 @@
 //
 //     sched_open(&config, slots, &s, &e);                    // starts the thread and the team
 //     sched_serve(s, model, metrics, kv_bytes, &m, &e);      // loader thread: pool, scratch; then it is served
+//     sched_unserve(s, m); served_close(m);                  // any time, when no session of the model is left
 //     sched_submit(s, session);                              // prep thread: a session in state QUEUED
 //     sched_wake(s);                                         // after a cancel
 //     sched_close(s);                                        // ends every session with ERR_DRAINING
@@ -27,8 +28,10 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
+struct memory;
 struct metrics;
 struct model;
+struct served_needs;
 struct session;
 struct slot_table;
 struct sched;
@@ -39,6 +42,7 @@ struct sched_config {
     bool pin;
     int max_running;     // sequences in one step
     int prefill_chunk;   // most prefill tokens in one step; 0: SCHED_MAX_CHUNK, and fewer as the budget says
+    struct memory *memory;  // what works and states beyond the model's reserve are charged to; NULL: nothing counts them
 };
 
 enum { SCHED_MAX_CHUNK = 512, SCHED_GROW_TOKENS = 256, SCHED_MAX_MODELS = 64 };
@@ -50,6 +54,12 @@ void sched_free(struct sched *s);   // after sched_close
 // Any thread; see served_open.
 MUST_CHECK err_code sched_serve(struct sched *s, struct model *m, struct metrics *metrics, size_t kv_bytes,
                                 struct served **ret_served, err *e);
+// Any thread: takes it out of service. No session of it is left anywhere. Returns when the scheduler has let go of it;
+// served_close is the caller's.
+void sched_unserve(struct sched *s, struct served *m);
+// What serving the model takes (served.h), with this scheduler's settings and lanes.
+void sched_needs(struct sched *s, const struct model *m, struct served_needs *ret_needs);
+int sched_max_running(const struct sched *s);
 void sched_submit(struct sched *s, struct session *session);
 void sched_wake(struct sched *s);
 int64_t sched_heartbeat_ns(const struct sched *s);  // when the thread last went round; takes no lock

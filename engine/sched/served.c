@@ -9,15 +9,21 @@
 #include "base/mem.h"
 #include "engine/family/family.h"
 #include "engine/metrics.h"
+#include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/sched/round.h"
 #include "engine/sched/work.h"
 #include "engine/weights/weights.h"
 #include "kernels/team.h"
 
-static int useful_pages(const struct sched_core *s, int context)
+enum {
+    LEAST_CONTEXT = 1024,   // positions that a pool should have at least
+    SERVED_SEQUENCES = 2,   // of one task: the stem and the round
+};
+
+static int useful_pages(int max_running, int context)
 {
-    int64_t pages = 2 * (int64_t)s->config.max_running * prefix_pages(context);
+    int64_t pages = 2 * (int64_t)max_running * prefix_pages(context);
     return pages < INT32_MAX ? (int)pages : INT32_MAX;
 }
 
@@ -25,13 +31,14 @@ static err_code open_pool(struct served *m, size_t kv_bytes, err *e)
 {
     struct kv_layout layout = {0};
     m->model->family->gen->kv_layout(m->model, &layout);
-    size_t page = kv_page_bytes(&layout), most = (size_t)useful_pages(m->core, m->model->context);
+    size_t page = kv_page_bytes(&layout), most = (size_t)useful_pages(m->core->config.max_running, m->model->context);
     if (most < kv_bytes / page)
         kv_bytes = most * page;
     if (kv_pool_open(&layout, kv_bytes, &m->pool, e))
         return e->code;
     m->kv_bytes = (size_t)kv_pool_pages(m->pool) * page;
     m->token_bytes = kv_token_bytes(&layout);
+    m->state_bytes = layout.state_bytes;
     int64_t tokens = (int64_t)kv_pool_pages(m->pool) * KV_PAGE_TOKENS;
     m->context = tokens < m->model->context ? (int)tokens : m->model->context;
     m->prefix = prefix_open(m->pool, true);
@@ -59,6 +66,8 @@ static void work_needs(const struct model *m, int lanes, struct served_needs *n)
         size_t works = w->work_bytes ? w->work_bytes(m) * (size_t)w->max_running : 0;
         n->work_scratch = scratch > n->work_scratch ? scratch : n->work_scratch;
         n->works = works > n->works ? works : n->works;
+        size_t one = w->work_bytes ? w->work_bytes(m) : 0;
+        n->reserve = one > n->reserve ? one : n->reserve;
     }
 }
 
@@ -71,14 +80,25 @@ void served_needs(const struct model *m, const struct sched_config *c, int lanes
         n.step = m->family->gen->scratch_bytes(m, max_rows(c), max_out(c), lanes) +
                  width * (size_t)(max_out(c) + 1) * sizeof(float);
     }
+    if (m->family->gen) {
+        struct kv_layout layout = {0};
+        m->family->gen->kv_layout(m, &layout);
+        n.reserve += SERVED_SEQUENCES * layout.state_bytes;
+        n.kv_page = kv_page_bytes(&layout);
+        int context = m->context < LEAST_CONTEXT ? m->context : LEAST_CONTEXT;
+        n.kv_least = (size_t)prefix_pages(context) * n.kv_page;
+        if (!size_mul((size_t)useful_pages(c->max_running, m->context), n.kv_page, &n.kv_most))
+            n.kv_most = SIZE_MAX;
+    }
     *ret_needs = n;
 }
 
 static err_code open_works(struct served *m, err *e)
 {
-    struct served_needs n = {0};
-    work_needs(m->model, team_size(m->core->team), &n);
+    struct served_needs n;
+    served_needs(m->model, &m->core->config, team_size(m->core->team), &n);
     m->work_bytes = n.work_scratch;
+    m->reserve = n.reserve;
     m->work_scratch = m->work_bytes > 0 ? mem_try_pages(m->work_bytes) : NULL;
     if (m->work_bytes > 0 && !m->work_scratch)
         return err_set(e, ERR_MEMORY, "no memory for the steps of %s: %zu bytes", m->model->family->name, m->work_bytes);
@@ -250,6 +270,46 @@ bool served_in_step(const struct served *m, const struct session *s)
     return session_decides(s) == m->decide && s->state != SESSION_WORK;
 }
 
+// ---- memory of running sessions
+
+static size_t memory_of(const struct served *m, const struct session *s)
+{
+    const struct work_ops *w = s->work ? s->work->ops : NULL;
+    return (w && w->work_bytes ? w->work_bytes(m->model) : 0) + (size_t)s->n * m->state_bytes;
+}
+
+bool served_take_memory(struct served *m, struct session *s)
+{
+    struct sched_core *core = m->core;
+    size_t need = memory_of(m, s);
+    if (!need || !core->config.memory || s->charged || s->reserved)
+        return true;
+    if (!m->reserve_taken && need <= m->reserve) {
+        m->reserve_taken = s->reserved = true;
+        return true;
+    }
+    err e = {0};
+    if (memory_charge(core->config.memory, MEMORY_WORKS, need, "the request's work and states", &e)) {
+        if (m->nrunning == 0 && core->charged == 0)  // nobody runs who could give anything back
+            s->failure = e;
+        return false;
+    }
+    s->charged = need;
+    core->charged += need;
+    return true;
+}
+
+void served_give_memory(struct served *m, struct session *s)
+{
+    if (s->reserved)
+        m->reserve_taken = s->reserved = false;
+    if (!s->charged)
+        return;
+    memory_give(m->core->config.memory, MEMORY_WORKS, s->charged);
+    m->core->charged -= s->charged;
+    s->charged = 0;
+}
+
 // ---- the end of a session
 
 static void count_end(struct sched_core *s, const struct session *x, const err *why)
@@ -272,5 +332,6 @@ void served_end_running(struct served *m, struct session *x, const err *why)
     m->nseqs -= served_live_choices(x);
     m->nworks -= x->work != NULL;
     served_remove(m->running, &m->nrunning, x);
+    served_give_memory(m, x);
     served_end(m->core, x, why);
 }

@@ -29,6 +29,7 @@ struct sched_core {
     struct slot_table *slots;
     struct team *team;
     struct engine_stats stats;
+    size_t charged;  // by all sessions together, beside the models' own
 };
 
 // A sequence's part of a step.
@@ -61,6 +62,8 @@ struct served {
     float *logits, *spare;  // [max_out, vocab]; one row, for forks
     float *hidden;          // [max_out, model.hidden], when the model decides
     size_t logits_bytes, scratch_bytes, hidden_bytes, work_bytes;
+    size_t state_bytes, reserve;  // of a sequence; of one task, held ready so that one can always run
+    bool reserve_taken;
     void *scratch, *work_scratch;
 };
 
@@ -69,6 +72,8 @@ struct served_needs {
     size_t step;          // scratch, logits and hidden states of a batch
     size_t work_scratch;  // shared by the model's works
     size_t works;         // as many as run side by side, together
+    size_t reserve;       // one task: its work, the recurrent state of its sequences
+    size_t kv_page, kv_least, kv_most;  // a page, a pool worth having, the largest its sequences can use; 0: no pool
 };
 void served_needs(const struct model *m, const struct sched_config *c, int lanes, struct served_needs *ret_needs);
 
@@ -95,5 +100,10 @@ void served_remove(struct session **list, int *n, const struct session *s);
 int served_live_choices(const struct session *s);  // that have or will have a row
 bool served_is_live(const struct choice *c);
 bool served_in_step(const struct served *m, const struct session *s);  // of the kind the step is made of
+// Memory that a session holds while it runs: its work and the recurrent states of its choices. The first has the model's
+// reserve; any other is charged to the budget. False: it must wait. ERR_MEMORY in s->failure: it would wait for ever. Taking
+// twice takes once: a preempted session keeps its work.
+MUST_CHECK bool served_take_memory(struct served *m, struct session *s);
+void served_give_memory(struct served *m, struct session *s);
 void served_end(struct sched_core *core, struct session *s, const err *why);  // s is in neither list any more
 void served_end_running(struct served *m, struct session *s, const err *why);

@@ -386,9 +386,14 @@ void session_end(struct session *s, const err *why)
     struct event ev = {.kind = EVENT_END};
     if (why) {
         ev.error = *why;
-        model_hide_paths(s->model, s->task->model, &ev.error);
+        if (s->model)
+            model_hide_paths(s->model, s->task->model, &ev.error);
     }
     session_emit(s, &ev);
+    void (*on_end)(void *arg) = s->on_end;
+    void *arg = s->on_end_arg;
     task_free(s->task);
     free(s);
+    if (on_end)
+        on_end(arg);
 }

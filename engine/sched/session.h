@@ -69,12 +69,15 @@ struct session {
     struct task *task;
     struct ticket ticket;
     struct slot_table *slots;
-    struct session *next;  // in the scheduler's inbox
+    struct session *next;  // in the scheduler's inbox, or among those parked
     enum session_state state;
     bool waiting;          // counts as waiting in the slot table
-    struct served *owner;
     struct metrics *metrics;  // the model's; NULL: nobody counts
     int64_t queued_ns, begun_ns, first_ns;  // prepared, first admitted, first token; 0: not yet (timing.h)
+    int64_t parked_ns;     // since when it waits for its model
+    void (*on_end)(void *arg);  // after everything else; NULL: nobody asks
+    void *on_end_arg;
+    struct served *owner;  // NULL: its model is not there yet
     const struct model *model;
     struct prefix *prefix;
     int context;
@@ -83,6 +86,8 @@ struct session {
     bool ready;            // the work has a step to run
     bool finished;         // the work has sent everything
     int round;             // rounds begun
+    size_t charged;        // of memory beside the model's, while it runs
+    bool reserved;         // it runs in what the model has reserved
 
     uint64_t arrival;      // order of admission
     int nprompt, cached;   // tokens of the prompt (with rounds: of the stem)

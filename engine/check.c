@@ -61,6 +61,8 @@ err_code check_task(const struct model *m, const struct task *t, int max_running
             return err_set_param(e, ERR_UNSUPPORTED, "model", "the model '%s' cannot do this", t->model);
         return w->check ? w->check(m, t, e) : ERR_OK;
     }
+    if (t->kind == TASK_LOAD)
+        return ERR_OK;
     if (!m->family->gen && t->kind == TASK_GENERATE)
         return err_set_param(e, ERR_UNSUPPORTED, "model", "the model '%s' generates no text", t->model);
     if (t->kind == TASK_GENERATE)

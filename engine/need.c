@@ -89,6 +89,7 @@ void need_load(const struct task *t, struct slot_load *ret_load)
     case TASK_DECIDE:
         add_questions(&l, &t->decide);
         break;
+    case TASK_LOAD:
     case TASK_KINDS:
         break;
     }

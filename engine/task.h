@@ -16,6 +16,7 @@ enum task_kind {
     TASK_TOKENIZE,    // text -> ids
     TASK_DETOKENIZE,  // ids -> text
     TASK_RENDER,      // messages -> the prompt the template makes
+    TASK_LOAD,        // nothing: it waits until its model is in memory
     TASK_EMBED,       // texts -> vectors
     TASK_TRANSCRIBE,  // speech -> text in segments
     TASK_SPEAK,       // text -> speech

@@ -27,6 +27,8 @@ err_code health_readiness(bool draining, const struct model_info *models, int n,
     if (draining)
         return err_set(e, ERR_DRAINING, "The server is shutting down.");
     for (int i = 0; i < n; i++) {
+        if (models[i].lazy || engine_model_known(&models[i]))
+            continue;  // it was loaded once, or is when it is asked for
         if (models[i].state == MODEL_LOADING)
             return err_set(e, ERR_LOADING, "Loading model '%s'.", models[i].name);
         if (models[i].state == MODEL_FAILED)

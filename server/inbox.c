@@ -55,10 +55,11 @@ static void grow(struct inbox *in)
     in->head = 0;
 }
 
-void inbox_post(struct inbox *in, struct exchange *x)
+bool inbox_post(struct inbox *in, struct exchange *x)
 {
     pthread_mutex_lock(&in->lock);
-    if (in->wake && !x->posted) {
+    bool open = in->wake != NULL;
+    if (open && !x->posted) {
         x->posted = true;
         exchange_ref(x);
         if (in->len == in->cap)
@@ -68,6 +69,7 @@ void inbox_post(struct inbox *in, struct exchange *x)
             uv_async_send(in->wake);
     }
     pthread_mutex_unlock(&in->lock);
+    return open;
 }
 
 struct exchange *inbox_take(struct inbox *in)
@@ -91,8 +93,11 @@ void inbox_close(struct inbox *in)
     pthread_mutex_lock(&in->lock);
     in->wake = NULL;
     pthread_mutex_unlock(&in->lock);
-    for (struct exchange *x; (x = inbox_take(in));)
+    for (struct exchange *x; (x = inbox_take(in));) {
+        if (x->again)  // its handler will not be called, so the handler's reference is given back here
+            exchange_unref(x);
         exchange_unref(x);
+    }
 }
 
 bool inbox_on_loop_thread(const struct inbox *in)

@@ -16,7 +16,7 @@ void inbox_unref(struct inbox *in);
 void inbox_close(struct inbox *in);  // from now on posts are dropped; what waits is released
 
 // Any thread. Takes a reference to x while it waits; a second post before the loop looked is the same as one.
-void inbox_post(struct inbox *in, struct exchange *x);
+bool inbox_post(struct inbox *in, struct exchange *x);
 // Loop thread. The oldest, with the reference the post took; NULL: empty.
 struct exchange *inbox_take(struct inbox *in);
 bool inbox_on_loop_thread(const struct inbox *in);

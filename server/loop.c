@@ -77,10 +77,29 @@ static void attend(struct exchange *x)
         conn_kill(x->conn);  // blocked in a write: the reader will not be asked again
 }
 
+static void call_again(struct exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool again = x->again;
+    x->again = false;
+    pthread_mutex_unlock(&x->lock);
+    if (!again)
+        return;
+    x->r.on_gone = NULL;
+    if (!x->gone) {
+        x->route->handler(&x->r);
+        return;
+    }
+    err e = {0};
+    err_set(&e, ERR_CANCELLED, "The client has gone.");
+    reply_error(&x->r, &e);
+}
+
 static void on_wake(uv_async_t *h)
 {
     struct server *s = h->data;
     for (struct exchange *x; (x = inbox_take(s->inbox));) {
+        call_again(x);
         attend(x);
         exchange_unref(x);
     }

@@ -82,3 +82,16 @@ void request_work(struct request *r, void (*work)(struct request *r), void (*don
         exchange_unref(x);
     }
 }
+
+void request_again(struct request *r)
+{
+    struct exchange *x = exchange_of(r);
+    pthread_mutex_lock(&x->lock);
+    x->again = true;
+    pthread_mutex_unlock(&x->lock);
+    if (inbox_post(x->inbox, x))
+        return;
+    err e = {0};
+    err_set(&e, ERR_DRAINING, "The server is shutting down.");
+    reply_error(r, &e);
+}

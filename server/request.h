@@ -46,6 +46,10 @@ const char *request_query(const struct request *r, const char *name);   // decod
 // lives until then at least. Loop thread; one at a time. on_gone may run meanwhile.
 void request_work(struct request *r, void (*work)(struct request *r), void (*done)(struct request *r));
 
+// Calls the route's handler once more, on the loop thread and as if the request had just come; with an error answer instead when
+// the client is not there any more. Any thread, in place of an answer.
+void request_again(struct request *r);
+
 // ---- answers; each may be called from any thread, once
 // body is stolen (json_decref'ed).
 void reply_json(struct request *r, int status, struct json_t *body);

@@ -26,7 +26,10 @@ static struct engine_config engine_settings(const struct config *c)
     return (struct engine_config){
         .threads = (int)c->threads,
         .isa = c->isa,
+        .memory = (size_t)c->memory,
         .kv_bytes = (size_t)c->kv_memory,
+        .load_timeout_s = (int)c->load_timeout_s,
+        .idle_unload_s = (int)c->idle_unload_s,
         .max_waiting = (int)c->max_waiting,
         .max_waiting_tokens = (size_t)c->max_waiting_tokens,
         .max_waiting_bytes = (size_t)c->max_waiting_bytes,
@@ -74,7 +77,60 @@ static struct server_config server_settings_of(const struct config *c)
     };
 }
 
-static struct model_config model_settings(const struct config_model *m)
+static bool is_model(const struct config *c, const char *name)
+{
+    for (int i = 0; i < c->nmodels; i++)
+        if (strcmp(c->models[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool listed(const struct config_list *l, const char *name)
+{
+    for (int i = 0; i < l->len; i++)
+        if (strcmp(l->items[i], name) == 0 || strcmp(l->items[i], "all") == 0)
+            return true;
+    return false;
+}
+
+static err_code check_names(const struct config *c, const char *setting, const struct config_list *l, err *e)
+{
+    for (int i = 0; i < l->len; i++)
+        if (strcmp(l->items[i], "all") != 0 && !is_model(c, l->items[i]))
+            return err_set_param(e, ERR_INVALID, setting, "%s: there is no model '%s'", setting, l->items[i]);
+    return ERR_OK;
+}
+
+// NAME=MODEL in two; the parts lie in `name`.
+static err_code split_alias(const char *item, char name[ENGINE_NAME_MAX + 1], const char **ret_model, err *e)
+{
+    const char *eq = strchr(item, '=');
+    if (!eq || eq == item || eq - item > ENGINE_NAME_MAX)
+        return err_set_param(e, ERR_INVALID, "alias", "alias '%s' is not NAME=MODEL, such as gpt-4o=qwen", item);
+    memcpy(name, item, (size_t)(eq - item));
+    name[eq - item] = 0;
+    *ret_model = eq + 1;
+    return ERR_OK;
+}
+
+static err_code check_lists(const struct config *c, err *e)
+{
+    char name[ENGINE_NAME_MAX + 1];
+    const char *model;
+    if (check_names(c, "lazy", &c->lazy, e) || check_names(c, "pinned", &c->pinned, e))
+        return e->code;
+    for (int i = 0; i < c->alias.len; i++) {
+        if (split_alias(c->alias.items[i], name, &model, e))
+            return e->code;
+        if (!is_model(c, model))
+            return err_set_param(e, ERR_INVALID, "alias", "alias '%s': there is no model '%s'", name, model);
+        if (is_model(c, name))
+            return err_set_param(e, ERR_INVALID, "alias", "alias '%s': there is a model of this name", name);
+    }
+    return ERR_OK;
+}
+
+static struct model_config model_settings(const struct config *c, const struct config_model *m)
 {
     return (struct model_config){
         .name = m->name,
@@ -85,6 +141,9 @@ static struct model_config model_settings(const struct config_model *m)
         .chat_template = *m->chat_template ? m->chat_template : NULL,
         .decision = *m->decision ? m->decision : NULL,
         .vocoder = *m->vocoder ? m->vocoder : NULL,
+        .max_image_pixels = (size_t)c->max_image_pixels,
+        .lazy = listed(&c->lazy, m->name),
+        .pinned = listed(&c->pinned, m->name),
     };
 }
 
@@ -129,7 +188,7 @@ err_code serve_check(const struct config *c, err *e)
         if (*m->vocoder && !file_exists(m->vocoder))
             return err_set_param(e, ERR_NOT_FOUND, "vocoder", "model '%s': there is no vocoder '%s'", m->name, m->vocoder);
     }
-    return ERR_OK;
+    return check_lists(c, e);
 }
 
 // Waits for the models and says so; a failure takes the process down through its own signal handling.
@@ -140,6 +199,16 @@ struct watcher {
     err error;
     int64_t start_ns;
 };
+
+static void say_model(const struct model_info *m)
+{
+    if (m->state != MODEL_READY)
+        log_info("model %s is loaded when it is asked for", m->name);
+    else
+        log_info("model %s is ready: %s, %s, a request may have %d tokens; %.0f MB, of these %.0f MB of weights, loaded in %.2f s",
+                 m->name, m->family, m->format, m->context, (double)m->memory_bytes / 1e6, (double)m->resident_bytes / 1e6,
+                 m->load_s);
+}
 
 static void *watch_models(void *arg)
 {
@@ -153,8 +222,7 @@ static void *watch_models(void *arg)
         }
         struct model_info info;
         if (engine_find_model(w->engine, name, &info))
-            log_info("model %s is ready: %s, %s, context %d, %.0f MB, loaded in %.2f s", name, info.family, info.format,
-                     info.context, (double)info.weight_bytes / 1e6, info.load_s);
+            say_model(&info);
     }
     if (w->config->nmodels)
         log_info("ready after %.2f s", (double)(clock_ns() - w->start_ns) * 1e-9);
@@ -168,6 +236,23 @@ static void say_addresses(const struct server *s)
     char url[256];
     for (int i = 0; server_address(s, i, url, sizeof url); i++)
         log_info("oxinferd %s listening on %s", VERSION, url);
+}
+
+static err_code add_models(const struct config *c, struct engine *en, err *e)
+{
+    char name[ENGINE_NAME_MAX + 1];
+    const char *model;
+    err_code rc = ERR_OK;
+    for (int i = 0; i < c->nmodels && !rc; i++) {
+        struct model_config m = model_settings(c, &c->models[i]);
+        rc = engine_add_model(en, &m, e);
+    }
+    for (int i = 0; i < c->alias.len && !rc; i++) {
+        rc = split_alias(c->alias.items[i], name, &model, e);
+        if (!rc)
+            rc = engine_add_alias(en, name, model, e);
+    }
+    return rc;
 }
 
 static bool is_loading(struct engine *en)
@@ -186,11 +271,8 @@ static err_code run(const struct config *c, struct engine *en, int *ret_status, 
     struct server *server = NULL;
     struct watcher w = {.config = c, .engine = en, .start_ns = clock_ns()};
     err_code rc = server_open(&sc, en, &server, e);
-    for (int i = 0; i < c->nmodels && !rc; i++) {
-        struct model_config m = model_settings(&c->models[i]);
-        m.max_image_pixels = (size_t)c->max_image_pixels;
-        rc = engine_add_model(en, &m, e);
-    }
+    if (!rc)
+        rc = add_models(c, en, e);
     if (!rc && pthread_create(&w.thread, NULL, watch_models, &w))
         rc = err_set(e, ERR_INTERNAL, "cannot start a thread");
     if (!rc) {

@@ -124,6 +124,7 @@ struct exchange {
     const char *error_code;
     err_code failure;      // of the answer, or of the stream's end
     struct request_facts facts;
+    bool again;            // the handler wants to be called once more
     bool answered;
     bool is_stream;
     bool is_bytes;         // a stream of bytes, not of events

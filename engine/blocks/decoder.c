@@ -284,14 +284,17 @@ static err_code open_tensors(struct decoder_opening *o)
 
 static void set_layout(struct decoder *d, enum kv_type kv)
 {
-    int n = 0;
+    int n = 0, windows = 0;
     for (int i = 0; i < d->dims.layers; i++) {
-        if (!d->layers[i].own)
-            d->layers[i].kv_layer = n++;
+        if (d->layers[i].own)
+            continue;
+        d->layers[i].kv_layer = n++;
+        windows += d->layers[i].window > 0;
     }
     d->layout.type = kv;
     d->layout.ngroups = 1;
-    d->layout.groups[0] = (struct kv_group){n, d->dims.kv_heads, d->dims.head_dim, 0};
+    // Layers with and without a window share their pages, which are then all kept.
+    d->layout.groups[0] = (struct kv_group){n, d->dims.kv_heads, d->dims.head_dim, windows == n ? d->dims.window : 0};
 }
 
 static size_t size_of(const struct linear *l)

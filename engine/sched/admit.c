@@ -1,6 +1,9 @@
 // admit.c - promises of pages, beginnings, preemption, and what ends before its time.
 #include "engine/sched/admit.h"
 
+#include <string.h>
+
+#include "engine/metrics.h"
 #include "engine/sched/round.h"
 #include "kernels/team.h"
 
@@ -17,6 +20,13 @@ int admit_match(const struct session *s, struct choice *c)
     return prefix_seq_match(s->prefix, &c->seq, c->ids, c->nids - 1);
 }
 
+int admit_match_part(const struct session *s, struct choice *c)
+{
+    if (session_wants_prompt_logprobs(s))
+        return c->seq.kv.len;
+    return prefix_seq_match_part(s->prefix, &c->seq, c->ids, c->nids - 1);
+}
+
 bool admit_promise(struct session *s, struct choice *c, int spare)
 {
     int have;
@@ -26,20 +36,28 @@ bool admit_promise(struct session *s, struct choice *c, int spare)
     } else {
         have = s->nprompt / KV_PAGE_TOKENS;  // shared with choice 0 after the fork
     }
-    return prefix_seq_promise(s->prefix, &c->seq, prefix_pages(admit_wanted(s, c)) - have, spare);
+    int pages = prefix_pages(admit_wanted(s, c)) - have, most = prefix_most_pages(s->prefix, s->owner->max_rows);
+    return prefix_seq_promise(s->prefix, &c->seq, pages < most ? pages : most, spare);
 }
 
 static void release_pages(struct session *s)
 {
     for (int i = 0; i < s->n; i++)
-        prefix_seq_done(s->prefix, &s->choices[i].seq);
+        prefix_seq_leave(s->prefix, &s->choices[i].seq, s->choices[i].ids);
 }
 
-// All choices or none. A page for each running sequence stays unclaimed, so that they can grow.
+// Pages that stay unclaimed so that the running sequences can grow: one for each, and for a new session not less than 3 %.
+static int watermark(const struct served *m, const struct session *s)
+{
+    int share = s->state == SESSION_QUEUED && m->nseqs > 0 ? kv_pool_pages(m->pool) * 3 / 100 : 0;
+    return m->nseqs > share ? m->nseqs : share;
+}
+
+// All choices or none.
 static bool promise_pages(struct served *m, struct session *s)
 {
     for (int i = 0; i < s->n; i++)
-        if (!s->choices[i].done && !admit_promise(s, &s->choices[i], m->nseqs)) {
+        if (!s->choices[i].done && !admit_promise(s, &s->choices[i], watermark(m, s))) {
             release_pages(s);
             return false;
         }
@@ -119,12 +137,51 @@ void admit_waiting(struct served *m)
     }
 }
 
+static int computed(const struct session *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        n += s->choices[i].seq.kv.len;
+    return n;
+}
+
+// Whether a, which came later, gives its pages back rather than b.
+static bool gives_way(const struct session *a, const struct session *b)
+{
+    bool spared[2] = {a->preempted >= 2, b->preempted >= 2};
+    bool batch[2] = {a->task->class == CLASS_BATCH, b->task->class == CLASS_BATCH};
+    if (spared[0] != spared[1])
+        return spared[1];
+    if (batch[0] != batch[1])
+        return batch[0];
+    return computed(a) <= computed(b);
+}
+
+struct session *admit_victim(const struct served *m)
+{
+    struct session *victim = NULL, *oldest = NULL;
+    for (int i = 0; i < m->nrunning; i++) {
+        struct session *s = m->running[i];
+        if (s->state == SESSION_WORK)
+            continue;
+        if (!oldest)
+            oldest = s;
+        else if (!victim || gives_way(s, victim))
+            victim = s;
+    }
+    return victim ? victim : oldest;
+}
+
 void admit_preempt(struct served *m, struct session *s)
 {
+    for (int i = 0; i < s->n; i++)
+        s->choices[i].was = s->choices[i].seq.kv.len;
     release_pages(s);
     if (!s->work)  // a work keeps what it has
         served_give_memory(m, s);
+    s->preempted++;
     m->core->stats.preempted++;
+    metrics_count(&m->metrics->preemptions, 1);
     served_remove(m->running, &m->nrunning, s);
     m->nseqs -= served_live_choices(s);
     m->nworks -= s->work != NULL;
@@ -132,6 +189,37 @@ void admit_preempt(struct served *m, struct session *s)
     served_insert(m->waiting, &m->nwaiting, s);
 }
 
+// ---- the same prefix twice at a time
+
+enum { STILL = 32 };  // plans that a follower's leader may stay where it is
+
+// l is ahead of c on the same path, and where it gets next is of use to c.
+static bool leads(const struct prefix *p, const struct choice *l, const struct choice *c, bool older)
+{
+    int from = c->seq.kv.len, at = l->seq.kv.len, to = prefix_seq_next(p, &l->seq);
+    if (to > c->nids - 1 || to > l->nids || to <= from || at < from || (at == from && !older))
+        return false;
+    return prefix_seq_related(&l->seq, &c->seq) && memcmp(l->ids, c->ids, (size_t)to * sizeof *c->ids) == 0;
+}
+
+// Who leads is further ahead, or older: nobody waits for himself, round any number of corners.
+bool admit_follows(const struct served *m, struct session *s, const struct choice *c)
+{
+    if (session_wants_prompt_logprobs(s))
+        return false;
+    for (int i = 0; i < m->nrunning && s->led_still < STILL; i++) {
+        const struct session *o = m->running[i];
+        for (int k = 0; o != s && k < o->n; k++) {
+            const struct choice *l = &o->choices[k];
+            if (!served_is_live(l) || !leads(m->prefix, l, c, o->arrival < s->arrival))
+                continue;
+            s->led_still = s->led_at == l->seq.kv.len ? s->led_still + 1 : 0;
+            s->led_at = l->seq.kv.len;
+            return true;
+        }
+    }
+    return false;
+}
 
 void admit_sweep(struct served *m, int64_t now)
 {

@@ -61,7 +61,7 @@ static void next_round(struct served *m, struct session *s)
     }
     if (s->failure.code)
         return;
-    prefix_seq_done(s->prefix, &session_stem(s)->seq);
+    prefix_seq_leave(s->prefix, &session_stem(s)->seq, session_stem(s)->ids);
     m->nseqs -= served_live_choices(s);
     s->choices[0].done = s->choices[1].done = true;
     s->ndone = s->n;

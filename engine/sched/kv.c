@@ -45,6 +45,17 @@ size_t kv_token_bytes(const struct kv_layout *l)
     return kv_page_bytes(l) / KV_PAGE_TOKENS;
 }
 
+int kv_window(const struct kv_layout *l)
+{
+    int window = 0;
+    for (int i = 0; i < l->ngroups; i++) {
+        if (l->groups[i].window == 0)
+            return 0;
+        window = l->groups[i].window > window ? l->groups[i].window : window;
+    }
+    return window;
+}
+
 size_t kv_k_offset(const struct kv_layout *l, int group, int layer, int head)
 {
     size_t at = 0;
@@ -146,6 +157,11 @@ void kv_page_unref(struct kv_pool *p, void *page)
         p->free[p->nfree++] = i;
 }
 
+void kv_page_copy(struct kv_pool *p, void *to, const void *from)
+{
+    memcpy(to, from, p->page_bytes);
+}
+
 int kv_page_refs(const struct kv_pool *p, const void *page)
 {
     return p->refs[number(p, page)];
@@ -186,9 +202,16 @@ bool kv_seq_reserve(struct kv_seq *s, int positions)
 
 void kv_seq_adopt(struct kv_seq *s, void *page)
 {
-    kv_page_ref(s->pool, page);
+    if (page)
+        kv_page_ref(s->pool, page);
     add_page(s, page);
     s->len += KV_PAGE_TOKENS;
+}
+
+void kv_seq_drop(struct kv_seq *s, int i)
+{
+    kv_page_unref(s->pool, s->pages[i]);
+    s->pages[i] = NULL;
 }
 
 void kv_seq_commit(struct kv_seq *s, int rows)
@@ -209,7 +232,7 @@ bool kv_seq_fork(const struct kv_seq *s, struct kv_seq *ret_seq)
         kv_seq_adopt(&f, s->pages[i]);
     if (tail) {
         add_page(&f, kv_page_alloc(s->pool));
-        memcpy(f.pages[full], s->pages[full], s->pool->page_bytes);
+        kv_page_copy(s->pool, f.pages[full], s->pages[full]);
     }
     f.len = s->len;
     if (f.state && s->state)
@@ -218,12 +241,28 @@ bool kv_seq_fork(const struct kv_seq *s, struct kv_seq *ret_seq)
     return true;
 }
 
+bool kv_seq_set_state(struct kv_seq *s, const void *state)
+{
+    if (!have_state(s))
+        return false;
+    memcpy(s->state, state, s->pool->layout.state_bytes);
+    return true;
+}
+
+void *kv_seq_take_state(struct kv_seq *s)
+{
+    void *state = s->state;
+    s->state = NULL;
+    return state;
+}
+
 void kv_seq_done(struct kv_seq *s)
 {
     if (!s)
         return;
     for (int i = 0; i < s->npages; i++)
-        kv_page_unref(s->pool, s->pages[i]);
+        if (s->pages[i])
+            kv_page_unref(s->pool, s->pages[i]);
     free(s->pages);
     free(s->state);
     *s = (struct kv_seq){.pool = s->pool};

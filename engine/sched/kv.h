@@ -40,7 +40,7 @@ struct kv_pool;
 
 struct kv_seq {
     struct kv_pool *pool;
-    void **pages;      // page of position p is pages[p / KV_PAGE_TOKENS]
+    void **pages;      // page of position p is pages[p / KV_PAGE_TOKENS]; NULL: before the window
     int npages, cap;
     int len;           // committed positions
     void *state;       // state_bytes, NULL when there is none
@@ -48,6 +48,8 @@ struct kv_seq {
 
 size_t kv_page_bytes(const struct kv_layout *l);
 size_t kv_token_bytes(const struct kv_layout *l);
+// Positions before the current one that any layer reads, the current one included; 0: some layer reads all.
+int kv_window(const struct kv_layout *l);
 // Offsets inside a page of head `head` of layer `layer` (counted within the group).
 size_t kv_k_offset(const struct kv_layout *l, int group, int layer, int head);
 size_t kv_v_offset(const struct kv_layout *l, int group, int layer, int head);
@@ -62,12 +64,17 @@ int kv_pool_free_pages(const struct kv_pool *p);
 void *kv_page_alloc(struct kv_pool *p);
 void kv_page_ref(struct kv_pool *p, void *page);
 void kv_page_unref(struct kv_pool *p, void *page);
+void kv_page_copy(struct kv_pool *p, void *to, const void *from);
 int kv_page_refs(const struct kv_pool *p, const void *page);
 
 void kv_seq_init(struct kv_seq *s, struct kv_pool *p);
 bool kv_seq_reserve(struct kv_seq *s, int positions);  // pages for positions 0 .. positions-1; all or nothing
-void kv_seq_adopt(struct kv_seq *s, void *page);       // appends a full page (takes a new reference); len grows by a page
+// Appends a full page (takes a new reference); len grows by a page. NULL: one before the window, which nobody reads.
+void kv_seq_adopt(struct kv_seq *s, void *page);
+void kv_seq_drop(struct kv_seq *s, int i);             // page i is before the window: its entry becomes NULL
 void kv_seq_commit(struct kv_seq *s, int rows);
 // A second sequence with the same committed positions: full pages shared, the tail's rows copied. False: no page free.
 bool kv_seq_fork(const struct kv_seq *s, struct kv_seq *ret_seq);
+bool kv_seq_set_state(struct kv_seq *s, const void *state);  // a copy; false: no memory
+void *kv_seq_take_state(struct kv_seq *s);                   // now the caller's, who frees it
 void kv_seq_done(struct kv_seq *s);

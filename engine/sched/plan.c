@@ -1,6 +1,7 @@
 // plan.c - decode rows with pages to grow into, then prefill within the budget.
 #include "engine/sched/plan.h"
 
+#include "engine/metrics.h"
 #include "engine/model.h"
 #include "engine/sched/admit.h"
 #include "engine/sched/round.h"
@@ -10,6 +11,7 @@ bool plan_is_decoding(const struct session *s, const struct choice *c)
     return served_is_live(c) && c->nids > s->nprompt && c->nids - c->seq.kv.len == 1;
 }
 
+// A page for the next position. With a window a prompt can run out of promised pages too.
 static bool grow(struct session *s, struct choice *c)
 {
     struct prefix_seq *q = &c->seq;
@@ -19,29 +21,25 @@ static bool grow(struct session *s, struct choice *c)
         if (!prefix_seq_promise(s->prefix, q, pages < free_pages ? pages : free_pages, 0) || q->promised == 0)
             return false;
     }
-    return prefix_seq_reserve(s->prefix, q, next);
+    return !plan_is_decoding(s, c) || prefix_seq_reserve(s->prefix, q, next);
 }
 
-// The youngest that has pages.
-static struct session *youngest(const struct served *m)
+static bool grow_all(const struct served *m, struct session *s)
 {
-    int i = m->nrunning - 1;
-    while (m->running[i]->state == SESSION_WORK)
-        i--;
-    return m->running[i];
+    for (int k = 0; k < s->n && served_in_step(m, s); k++)
+        if (served_is_live(&s->choices[k]) && !grow(s, &s->choices[k]))
+            return false;
+    return true;
 }
 
-// Pages for this step's decode rows, oldest sessions first; the youngest pays when there are none.
+// Pages for this step, oldest sessions first; somebody pays when there are none.
 static void make_room(struct served *m)
 {
-    for (int i = 0; i < m->nrunning; i++) {
-        struct session *s = m->running[i];
-        for (int k = 0; k < s->n && served_in_step(m, s); k++) {
-            struct choice *c = &s->choices[k];
-            while (s->state != SESSION_PREEMPTED && plan_is_decoding(s, c) && !grow(s, c))
-                admit_preempt(m, youngest(m));
+    for (int i = 0; i < m->nrunning; i++)
+        if (!grow_all(m, m->running[i])) {
+            admit_preempt(m, admit_victim(m));
+            i = -1;  // the list is another
         }
-    }
 }
 
 static void add_item(struct served *m, struct session *s, struct choice *c, int rows, enum batch_out out)
@@ -62,23 +60,40 @@ static void plan_decode(struct served *m)
     m->decode_rows = m->batch.b.rows;
 }
 
-// The first chunk of a prompt: what the cache has by now is what counts as cached.
-static void begin_prompt(struct served *m, struct session *s, struct choice *c)
+static void count_prompt(struct served *m, struct session *s, int cached)
 {
-    int len = admit_match(s, c);
-    if (s->begun)
-        return;
-    s->cached = len;
+    s->cached = cached;
     m->core->stats.prompt_tokens += (uint64_t)s->nprompt;
-    m->core->stats.cached_tokens += (uint64_t)len;
+    m->core->stats.cached_tokens += (uint64_t)cached;
+    metrics_count(&m->metrics->prompt_tokens, (uint64_t)s->nprompt);
+    metrics_count(&m->metrics->cached_tokens, (uint64_t)cached);
+}
+
+// At a page border the cache may have more by now; what it has at the first chunk of a prompt is what counts as cached.
+// False: another sequence is about to bring more.
+static bool begin_prompt(struct served *m, struct session *s, struct choice *c)
+{
+    admit_match(s, c);
+    if (!s->begun && admit_follows(m, s, c))
+        return false;
+    int len = admit_match_part(s, c);
+    if (c->was > len)
+        metrics_count(&m->metrics->recomputed_tokens, (uint64_t)(c->was - len));
+    c->was = 0;
+    if (s->begun)
+        return true;
+    count_prompt(m, s, len);
     session_start(s);
+    return true;
 }
 
 static void plan_prompt(struct served *m, struct session *s, struct choice *c, int *budget)
 {
-    if (c->seq.kv.npages * KV_PAGE_TOKENS == c->seq.kv.len)
-        begin_prompt(m, s, c);
+    if (c->seq.kv.npages * KV_PAGE_TOKENS == c->seq.kv.len && !begin_prompt(m, s, c))
+        return;
     int left = c->nids - c->seq.kv.len, rows = left < *budget ? left : *budget;
+    int stop = prefix_seq_stop(s->prefix, &c->seq) - c->seq.kv.len;
+    rows = rows < stop ? rows : stop;
     bool stem = session_has_rounds(s) && c == session_stem(s);
     enum batch_out out = rows == left && !stem ? BATCH_OUT_LAST : BATCH_OUT_NONE;
     if (session_wants_prompt_logprobs(s)) {

@@ -179,6 +179,13 @@ static err_code run_render(struct session *s, err *e)
     return ERR_OK;
 }
 
+static err_code run_load(struct session *s, err *e)
+{
+    (void)e;
+    session_emit(s, &(struct event){.kind = EVENT_START});
+    return ERR_OK;
+}
+
 static void work(struct prep *p, struct session *s)
 {
     err e = {0};
@@ -195,7 +202,8 @@ static void work(struct prep *p, struct session *s)
         return;
     }
     err_code (*const run[])(struct session *, err *) = {
-        [TASK_TOKENIZE] = run_tokenize, [TASK_DETOKENIZE] = run_detokenize, [TASK_RENDER] = run_render};
+        [TASK_TOKENIZE] = run_tokenize, [TASK_DETOKENIZE] = run_detokenize, [TASK_RENDER] = run_render,
+        [TASK_LOAD] = run_load};
     if (!e.code)
         (void)!run[s->task->kind](s, &e);
     session_end(s, &e);

@@ -17,14 +17,27 @@
 #include "kernels/team.h"
 
 enum {
-    LEAST_CONTEXT = 1024,   // positions that a pool should have at least
-    SERVED_SEQUENCES = 2,   // of one task: the stem and the round
+    LEAST_CONTEXT = 1024,     // positions that a pool should have at least
+    SERVED_SEQUENCES = 2,     // of one task: the stem and the round
+    CHECKPOINT_PERCENT = 15,  // of the KV memory of a recurrent model
 };
 
 static int useful_pages(int max_running, int context)
 {
     int64_t pages = 2 * (int64_t)max_running * prefix_pages(context);
     return pages < INT32_MAX ? (int)pages : INT32_MAX;
+}
+
+static size_t least_pages(const struct model *m)
+{
+    return (size_t)prefix_pages(m->context < LEAST_CONTEXT ? m->context : LEAST_CONTEXT);
+}
+
+// Beyond what the pool needs.
+static size_t checkpoint_bytes(size_t kv_bytes, size_t pool_bytes)
+{
+    size_t share = kv_bytes / 100 * CHECKPOINT_PERCENT, rest = kv_bytes > pool_bytes ? kv_bytes - pool_bytes : 0;
+    return share < rest ? share : rest;
 }
 
 static err_code open_pool(struct served *m, size_t kv_bytes, err *e)
@@ -34,14 +47,17 @@ static err_code open_pool(struct served *m, size_t kv_bytes, err *e)
     size_t page = kv_page_bytes(&layout), most = (size_t)useful_pages(m->core->config.max_running, m->model->context);
     if (most < kv_bytes / page)
         kv_bytes = most * page;
-    if (kv_pool_open(&layout, kv_bytes, &m->pool, e))
+    size_t checkpoints = layout.state_bytes > 0 ? checkpoint_bytes(kv_bytes, least_pages(m->model) * page) : 0;
+    if (kv_pool_open(&layout, kv_bytes - checkpoints, &m->pool, e))
         return e->code;
-    m->kv_bytes = (size_t)kv_pool_pages(m->pool) * page;
+    m->kv_bytes = checkpoints + (size_t)kv_pool_pages(m->pool) * page;
     m->token_bytes = kv_token_bytes(&layout);
     m->state_bytes = layout.state_bytes;
     int64_t tokens = (int64_t)kv_pool_pages(m->pool) * KV_PAGE_TOKENS;
     m->context = tokens < m->model->context ? (int)tokens : m->model->context;
     m->prefix = prefix_open(m->pool, true);
+    prefix_count_to(m->prefix, m->metrics);
+    prefix_set_checkpoints(m->prefix, checkpoints);
     return ERR_OK;
 }
 
@@ -85,8 +101,7 @@ void served_needs(const struct model *m, const struct sched_config *c, int lanes
         m->family->gen->kv_layout(m, &layout);
         n.reserve += SERVED_SEQUENCES * layout.state_bytes;
         n.kv_page = kv_page_bytes(&layout);
-        int context = m->context < LEAST_CONTEXT ? m->context : LEAST_CONTEXT;
-        n.kv_least = (size_t)prefix_pages(context) * n.kv_page;
+        n.kv_least = least_pages(m) * n.kv_page;
         if (!size_mul((size_t)useful_pages(c->max_running, m->context), n.kv_page, &n.kv_most))
             n.kv_most = SIZE_MAX;
     }

@@ -279,7 +279,7 @@ static void end_choice(struct session *s, struct choice *c, enum finish finish, 
     c->done = true;
     s->cut |= finish == FINISH_LENGTH;
     s->ndone++;
-    prefix_seq_done(s->prefix, &c->seq);
+    prefix_seq_leave(s->prefix, &c->seq, c->ids);
     session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = c->index, .finish = finish});
 }
 
@@ -358,7 +358,7 @@ void session_sample(struct session *s, struct choice *c, float *logits)
 static void choice_done(struct session *s, struct choice *c)
 {
     if (s->prefix)
-        prefix_seq_done(s->prefix, &c->seq);
+        prefix_seq_leave(s->prefix, &c->seq, c->ids);
     for (int i = 0; i < c->ntokens; i++)
         free((void *)c->tokens[i].logprob.top);
     free(c->tokens);

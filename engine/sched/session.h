@@ -54,6 +54,7 @@ struct choice {
     int32_t *ids;
     int nids, cap;
     int limit;               // most positions it computes
+    int was;                 // positions it had when it was preempted
     struct prefix_seq seq;
     struct sampler *sampler;
     struct stop *stop;
@@ -90,6 +91,8 @@ struct session {
     bool reserved;         // it runs in what the model has reserved
 
     uint64_t arrival;      // order of admission
+    int preempted;         // how often
+    int led_at, led_still; // while it waits for a page: where its leader was, and for how many plans it has been there
     int nprompt, cached;   // tokens of the prompt (with rounds: of the stem)
     int prompt_tokens;     // usage
     int max_out;           // most tokens a choice may get

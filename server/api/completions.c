@@ -91,13 +91,12 @@ static void add_ids(struct generation *g, struct fields *f, const json_t *list)
     }
     struct task *t = api_generate_add(g);
     arena_defer(&t->arena, free, ids);
-    bool known = g->model->state == MODEL_READY;
     for (size_t i = 0; i < n; i++) {
         double id = json_number_value(json_array_get(list, i));
-        if (id < 0 || id > INT32_MAX || (known && id >= g->model->vocab)) {
+        if (id < 0 || id > INT32_MAX || id >= g->model->vocab) {
             api_fields_fail(f, "invalid_value", "prompt",
                             "Invalid 'prompt': token id out of range. Expected 0 to %d, but got %.0f instead.",
-                            known ? g->model->vocab - 1 : INT32_MAX, id);
+                            g->model->vocab - 1, id);
             return;
         }
         ids[i] = (int32_t)id;

@@ -183,7 +183,7 @@ static void check_attachments(struct problem *p, const json_t *v)
 static void check_count(struct problem *p, const struct judge *j)
 {
     const struct ask *a = &j->asks[0];
-    int most = j->model->state == MODEL_READY ? j->model->max_options : 256;
+    int most = j->model->max_options;
     if (a->kind == DECIDE_ENUM && (a->noptions < 2 || a->noptions > (size_t)most))
         refuse(p, NULL, "choice needs 2-%d options, got %zu", most, a->noptions);
 }
@@ -292,12 +292,6 @@ void api_decide_info(struct request *r)
     api_fields_init(&f, r);
     if (!find_model(r, &f, j)) {
         api_fields_reply(&f);
-        return;
-    }
-    if (m->state != MODEL_READY) {
-        err e;
-        err_set(&e, ERR_LOADING, "The model '%s' is loading.", m->name);
-        reply_error(r, &e);
         return;
     }
     json_t *temperatures = json_pack("{s:f, s:f, s:f}", "noul", m->temperatures[DECIDE_BOOL], "score",

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/api/models.h"
 #include "server/request.h"
 #include "server/server.h"
 
@@ -76,6 +77,10 @@ void api_fields_fail_status(struct fields *f, int status, const char *code, cons
 
 void api_fields_reply(struct fields *f)
 {
+    if (f->await) {
+        api_models_await(f->r, f->await);
+        return;
+    }
     reply_problem(f->r, f->status, "invalid_request_error", f->code, &f->e);
 }
 

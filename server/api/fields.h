@@ -27,6 +27,7 @@ struct fields {
     int status;
     const char *code;  // OpenAI's code string; NULL: null
     err e;             // param and text
+    const char *await; // failed for want of this model, which is not in memory yet; NULL: something was wrong
 };
 
 // What is done with a known field.
@@ -66,7 +67,7 @@ void api_fields_fail(struct fields *f, const char *code, const char *param, cons
     __attribute__((format(printf, 4, 5)));
 void api_fields_fail_status(struct fields *f, int status, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-// Sends the recorded failure.
+// Sends the recorded failure; or waits for the model, after which the handler is called again.
 void api_fields_reply(struct fields *f);
 // Cuts what clients would take for another error than it is ("429", "rate limit") out of a message.
 void api_fields_clean(char *text);

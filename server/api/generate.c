@@ -245,8 +245,7 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
     if (!api_models_find(f, can, g->model))
         return;
     read_sampling(g, f);
-    if (g->model->state == MODEL_READY)
-        read_bias(g, f);
+    read_bias(g, f);
     read_stop(g, f);
     read_small(f, "n", 1, API_MAX_CHOICES, &g->settings.n);
     read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);

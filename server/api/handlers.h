@@ -14,6 +14,8 @@ void api_decisions_create(struct request *r);    // POST /v1/decisions
 void api_systemone_create(struct request *r);    // POST /v1/systemone
 void api_models_list(struct request *r);         // GET /v1/models
 void api_models_get(struct request *r);          // GET /v1/models/*
+void api_models_load(struct request *r);         // POST /models/load
+void api_models_unload(struct request *r);       // POST /models/unload
 void api_speech_create(struct request *r);       // POST /v1/audio/speech
 void api_transcribe_create(struct request *r);   // POST /v1/audio/transcriptions
 void api_transcribe_translate(struct request *r);  // POST /v1/audio/translations

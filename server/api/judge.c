@@ -46,7 +46,7 @@ static bool first_that_decides(const struct judge *j)
     struct model_info *infos = mem_new(ENGINE_MODELS_MAX * sizeof *infos);
     int n = engine_models(j->engine, infos, ENGINE_MODELS_MAX), best = -1;
     for (int i = 0; i < n; i++) {
-        bool decides = infos[i].state == MODEL_READY && (infos[i].can & CAN_DECIDE) &&
+        bool decides = engine_model_known(&infos[i]) && (infos[i].can & CAN_DECIDE) &&
                        apikey_may_use(j->r->key, infos[i].name);
         if (decides && (best < 0 || (infos[i].native_decisions && !infos[best].native_decisions)))
             best = i;
@@ -86,7 +86,7 @@ const char *api_judge_text(struct request *r, const json_t *v)
 
 bool api_judge_count(struct judge *j, struct fields *f, size_t n, const char *path)
 {
-    int most = j->model->state == MODEL_READY ? j->model->max_options : 256;
+    int most = j->model->max_options;
     if (n >= 2 && n <= (size_t)most)
         return true;
     api_fields_fail(f, n < 2 ? "array_below_min_length" : "array_above_max_length", path,

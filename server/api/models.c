@@ -1,4 +1,5 @@
-// models.c - GET /v1/models and /v1/models/{id}: OpenAI's fields, and under "meta" what this server knows. Loop thread.
+// models.c - GET /v1/models and /v1/models/{id}: OpenAI's fields, and under "meta" what this server knows; POST /models/load
+// and /models/unload, as llama-server has them. Names are looked up in the engine's table and are never paths. Loop thread.
 #include "server/api/models.h"
 
 #include <jansson.h>
@@ -8,6 +9,7 @@
 
 #include "base/mem.h"
 #include "server/api/fields.h"
+#include "server/api/job.h"
 #include "server/api/handlers.h"
 #include "server/apikey.h"
 #include "server/request.h"
@@ -80,19 +82,50 @@ static void add_details(json_t *meta, const struct model_info *m)
     json_object_set_new(meta, "sample_rate", json_integer(m->sample_rate));
 }
 
-static json_t *model_json(const struct model_info *m)
+static const char *state_of(const struct model_info *m)
 {
     static const char *const states[] = {
-        [MODEL_LOADING] = "loading", [MODEL_READY] = "ready", [MODEL_FAILED] = "failed"};
-    json_t *meta = json_pack("{s:s, s:s, s:s, s:o, s:i, s:i, s:I, s:I}", "state", states[m->state], "family", m->family,
+        [MODEL_LOADING] = "loading", [MODEL_READY] = "ready", [MODEL_FAILED] = "failed", [MODEL_UNLOADED] = "unloaded",
+        [MODEL_UNLOADING] = "unloading"};
+    return states[m->state];
+}
+
+// Memory and state, which come and go; what a model is stays known when it is unloaded.
+static void add_state(json_t *meta, const struct model_info *m)
+{
+    json_object_set_new(meta, "resident_bytes", json_integer((json_int_t)m->resident_bytes));
+    json_object_set_new(meta, "kv_bytes", json_integer((json_int_t)m->kv_bytes));
+    json_object_set_new(meta, "memory_bytes", json_integer((json_int_t)m->memory_bytes));
+    json_object_set_new(meta, "pinned", json_boolean(m->pinned));
+    json_object_set_new(meta, "lazy", json_boolean(m->lazy));
+    json_object_set_new(meta, "waiting", json_integer(m->parked));
+    if (m->state == MODEL_FAILED)
+        json_object_set_new(meta, "error", json_string(m->error.code == ERR_MEMORY ? m->error.text : err_name(m->error.code)));
+}
+
+// The other names of a model.
+static json_t *aliases_of(const struct model_info *infos, int n, const char *name)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        if (!strcmp(infos[i].parent, name))
+            json_array_append_new(list, json_string(infos[i].name));
+    return list;
+}
+
+static json_t *model_json(const struct model_info *m, const struct model_info *infos, int n)
+{
+    json_t *meta = json_pack("{s:s, s:s, s:s, s:o, s:i, s:i, s:I, s:I}", "state", state_of(m), "family", m->family,
                              "format", m->format, "tasks", task_names(m->can), "context", m->context, "vocab", m->vocab,
                              "weight_bytes", (json_int_t)m->weight_bytes, "kv_bytes_per_token",
                              (json_int_t)m->kv_bytes_per_token);
     json_object_set_new(meta, "input_modalities", modalities(m->can, false));
     json_object_set_new(meta, "output_modalities", modalities(m->can, true));
     add_details(meta, m);
-    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", m->name, "object", "model", "created",
-                     (json_int_t)m->loaded_unix_s, "owned_by", "oxinferd", "max_model_len", m->context, "meta", meta);
+    add_state(meta, m);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s?, s:o, s:i, s:o}", "id", m->name, "object", "model", "created",
+                     (json_int_t)m->loaded_unix_s, "owned_by", "oxinferd", "parent", m->parent[0] ? m->parent : NULL, "aliases",
+                     aliases_of(infos, n, m->name), "max_model_len", m->context, "meta", meta);
 }
 
 // All models that the caller may use; the caller frees the array.
@@ -114,7 +147,7 @@ void api_models_list(struct request *r)
     struct model_info *infos = all_models(r, &n);
     json_t *data = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(data, model_json(&infos[i]));
+        json_array_append_new(data, model_json(&infos[i], infos, n));
     free(infos);
     reply_json(r, 200, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
@@ -153,9 +186,14 @@ static bool find(const struct request *r, const char *name, struct model_info *r
 
 void api_models_get(struct request *r)
 {
-    struct model_info info;
-    if (find(r, r->tail, &info)) {
-        reply_json(r, 200, model_json(&info));
+    int n, i = 0;
+    struct model_info *infos = all_models(r, &n);
+    while (i < n && strcmp(infos[i].name, r->tail) != 0)
+        i++;
+    json_t *found = i < n ? model_json(&infos[i], infos, n) : NULL;
+    free(infos);
+    if (found) {
+        reply_json(r, 200, found);
         return;
     }
     struct fields f;
@@ -164,16 +202,90 @@ void api_models_get(struct request *r)
     api_fields_reply(&f);
 }
 
-// No model is named: the only one there is, or the only one that can do it (while models load that is not known).
+// The field "model"; a text with a NUL in it names nothing, though what stands before the NUL might.
+static bool read_name(struct fields *f, const char **ret_name)
+{
+    const json_t *v = api_fields_get(f, "model");
+    if (!api_fields_string(f, "model", ret_name))
+        return false;
+    if (json_string_length(v) == strlen(*ret_name))
+        return true;
+    fail_unknown(f, *ret_name);
+    return false;
+}
+
+// ---- in and out of memory
+
+static void change(struct request *r, err_code (*ask)(struct engine *en, const char *name, err *e))
+{
+    static const struct field known[] = {{"model", FIELD_HONOURED, 0}};
+    struct engine *en = server_engine(r->server);
+    struct model_info info;
+    struct fields f;
+    const char *name = NULL;
+    err e = {0};
+    api_fields_init(&f, r);
+    api_fields_check(&f, known, 1, NULL, 0);
+    if (!api_fields_missing(&f, "model") && read_name(&f, &name) && !engine_find_model(en, name, &info))
+        fail_unknown(&f, name);
+    if (f.failed) {
+        api_fields_reply(&f);
+    } else if (ask(en, name, &e)) {
+        reply_error(r, &e);
+    } else {
+        (void)engine_find_model(en, name, &info);
+        reply_json(r, 200, json_pack("{s:b, s:s, s:s}", "success", 1, "model", name, "state", state_of(&info)));
+    }
+}
+
+void api_models_load(struct request *r)
+{
+    change(r, engine_load_model);
+}
+
+void api_models_unload(struct request *r)
+{
+    change(r, engine_unload_model);
+}
+
+struct waiting {
+    struct api_job job;
+};
+
+static void on_event(struct api_job *job, const struct event *ev)
+{
+    (void)job;
+    (void)ev;
+}
+
+static void waited(struct api_job *job)
+{
+    err e = job->error;
+    if (e.code)
+        reply_error(job->r, &e);
+    else
+        request_again(job->r);
+}
+
+void api_models_await(struct request *r, const char *name)
+{
+    struct waiting *w = arena_alloc(&r->arena, sizeof *w);
+    api_job_init(&w->job, r, on_event, waited);
+    api_job_start(&w->job, api_job_task(&w->job, TASK_LOAD, name));
+}
+
+// No model is named: the only one there is, or the only one that can do it (of those never loaded that is not known).
 static bool find_only(struct fields *f, unsigned can, struct model_info *ret_info)
 {
-    int n, fit = 0;
+    int n, models = 0, fit = 0;
     struct model_info *infos = all_models(f->r, &n);
     char names[300] = "none";
-    for (int i = 0; i < n && n > 1; i++)
-        if (!can || infos[i].state == MODEL_LOADING || (infos[i].state == MODEL_READY && (infos[i].can & can)))
+    while (models < n && !infos[models].parent[0])  // aliases stand at the end
+        models++;
+    for (int i = 0; i < models && models > 1; i++)
+        if (!can || (engine_model_known(&infos[i]) ? (infos[i].can & can) != 0 : infos[i].state != MODEL_FAILED))
             infos[fit++] = infos[i];
-    bool ok = n == 1 || fit == 1;
+    bool ok = models == 1 || fit == 1;
     list_names(infos, fit, names, sizeof names);
     if (ok)
         *ret_info = infos[0];
@@ -217,14 +329,19 @@ bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info
     if (!api_fields_get(f, "model")) {
         if (!find_only(f, can, &info))
             return false;
-    } else if (!api_fields_string(f, "model", &name)) {
+    } else if (!read_name(f, &name)) {
         return false;
     } else if (!find(f->r, name, &info)) {
         fail_unknown(f, name);
         return false;
     }
-    // While a model loads it is not known what it can do; the engine then answers that it is loading.
-    if (info.state == MODEL_READY && can && !(info.can & can)) {
+    if (!engine_model_known(&info)) {
+        if (!f->failed)
+            f->await = arena_strdup(&f->r->arena, info.name);
+        f->failed = true;
+        return false;
+    }
+    if (can && !(info.can & can)) {
         fail_other_task(f, &info, can);
         return false;
     }

@@ -144,7 +144,7 @@ static void read_voice(struct speech *s, struct fields *f)
         api_fields_fail(f, "missing_required_parameter", "voice", "Missing required parameter: 'voice'. The model has %s.", voices);
     else if (!json_is_string(v))
         api_fields_wrong_type(f, v, "voice", "a string");
-    else if (s->model.state == MODEL_READY)  // until then the engine answers that it is loading
+    else
         find_voice(s, f, json_string_value(v));
 }
 

@@ -196,7 +196,7 @@ static void read_tokens(struct fields *f, struct task *t, const json_t *list, co
         return;
     }
     arena_defer(&t->arena, free, ids);
-    int64_t last = model->state == MODEL_READY ? model->vocab - 1 : INT32_MAX, id = 0;
+    int64_t last = model->vocab - 1, id = 0;
     for (size_t i = 0; i < n && api_fields_as_int(f, json_array_get(list, i), "tokens", 0, last, &id); i++)
         ids[i] = (int32_t)id;
     t->tokenize.prompt.ids = ids;

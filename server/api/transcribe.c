@@ -138,7 +138,7 @@ static void read_language(struct transcription *t, struct fields *f)
         api_fields_fail(f, "invalid_value", "language",
                         "Invalid 'language': '%.40s' is not known. Expected an ISO 639-1 code such as 'en', or a language's "
                         "English name.", text);
-    else if (t->model.state == MODEL_READY && !t->model.multilingual && strcmp(t->language, "en"))
+    else if (!t->model.multilingual && strcmp(t->language, "en"))
         api_fields_fail(f, "unsupported_value", "language",
                         "Unsupported value: 'language' does not support '%s' with the model '%s', which knows English only.",
                         t->language, t->model.name);
@@ -180,7 +180,7 @@ static void read_all(struct transcription *t, struct fields *f)
     int64_t seed;
     if (!api_models_find(f, CAN_TRANSCRIBE, &t->model))
         return;
-    if (t->translate && t->model.state == MODEL_READY && !t->model.multilingual)
+    if (t->translate && !t->model.multilingual)
         api_fields_fail(f, "unsupported_value", "model", "Unsupported value: the model '%s' knows English only and cannot "
                         "translate.", t->model.name);
     read_file(t, f);

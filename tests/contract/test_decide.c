@@ -336,7 +336,7 @@ static void test_state_is_cached(void **state)
         run(&a, en, ask(DECIDE_BOOL, 0, 1));
         run(&b, en, ask(DECIDE_BOOL, 1, 1));
         assert_int_equal(a.usage.cached_tokens, 0);
-        assert_int_equal(b.usage.cached_tokens, 64);
+        assert_in_range(b.usage.cached_tokens, 65, b.usage.prompt_tokens - 1);  // a page and part of the next
         client_done(&a);
         client_done(&b);
         close_clean(en);

@@ -22,6 +22,12 @@ struct fake {
     struct kv_layout layout;
 };
 
+// A recurrent one's state of a sequence.
+struct fake_state {
+    uint64_t value;
+    int64_t len;  // positions it has seen
+};
+
 static uint64_t next_state(uint64_t before, int32_t id, int pos)
 {
     return rng_u64(before, (uint64_t)id + 1, (uint64_t)pos);
@@ -37,6 +43,11 @@ static uint64_t absorb(uint64_t acc, uint64_t row)
     return rng_mix(acc ^ row);
 }
 
+static int first_seen(int window, int pos)
+{
+    return window && pos >= window ? pos - window + 1 : 0;
+}
+
 static void spread(uint64_t acc, float *logits)
 {
     for (int v = 0; v < FAKE_VOCAB; v++)
@@ -45,7 +56,7 @@ static void spread(uint64_t acc, float *logits)
 
 static uint64_t *row_at(const struct fake *f, const struct kv_seq *kv, int pos, int layer, int head, int value)
 {
-    assert(pos / KV_PAGE_TOKENS < kv->npages);
+    assert(pos / KV_PAGE_TOKENS < kv->npages && kv->pages[pos / KV_PAGE_TOKENS]);
     char *page = kv->pages[pos / KV_PAGE_TOKENS];
     size_t at = value ? kv_v_offset(&f->layout, 0, layer, head) : kv_k_offset(&f->layout, 0, layer, head);
     return (uint64_t *)(void *)(page + at + (size_t)(pos % KV_PAGE_TOKENS) * sizeof(uint64_t));
@@ -54,6 +65,8 @@ static uint64_t *row_at(const struct fake *f, const struct kv_seq *kv, int pos, 
 static void write_rows(const struct fake *f, const struct batch *b, const struct batch_seq *q)
 {
     assert(q->pos == q->kv->len);
+    struct fake_state *st = q->kv->state;
+    assert(!st || st->len == q->pos);
     for (int i = 0; i < q->rows; i++) {
         int pos = q->pos + i;
         assert(b->pos[q->row + i] == pos);
@@ -63,6 +76,11 @@ static void write_rows(const struct fake *f, const struct batch *b, const struct
             for (int h = 0; h < HEADS; h++)
                 for (int v = 0; v < 2; v++)
                     *row_at(f, q->kv, pos, l, h, v) = row_value(state, l, h, v);
+        if (!st)
+            continue;
+        st->value = next_state(st->value, b->ids[q->row + i], pos);
+        st->len++;
+        ((uint64_t *)b->scratch)[q->row + i] = st->value;
     }
 }
 
@@ -73,11 +91,13 @@ static void read_logits(const struct fake *f, const struct batch *b, int out)
         k++;
     const struct kv_seq *kv = b->seqs[k].kv;
     uint64_t acc = 3;
-    for (int pos = 0; pos <= b->pos[row]; pos++)
+    for (int pos = first_seen(f->layout.groups[0].window, b->pos[row]); pos <= b->pos[row]; pos++)
         for (int l = 0; l < LAYERS; l++)
             for (int h = 0; h < HEADS; h++)
                 for (int v = 0; v < 2; v++)
                     acc = absorb(acc, *row_at(f, kv, pos, l, h, v));
+    if (kv->state)
+        acc = absorb(acc, ((const uint64_t *)b->scratch)[row]);
     float *logits = b->logits + (size_t)out * FAKE_VOCAB;
     spread(acc, logits);
     if (b->pos[row] == atomic_load(&f->nan_position))
@@ -109,7 +129,7 @@ static void kv_layout(const struct model *m, struct kv_layout *ret_layout)
 static size_t scratch_bytes(const struct model *m, int max_rows, int max_out, int lanes)
 {
     (void)m;
-    return (size_t)(max_rows + max_out + lanes);
+    return sizeof(uint64_t) * (size_t)(max_rows + max_out + lanes);
 }
 
 static void close_fake(struct model *m)
@@ -124,8 +144,14 @@ static const struct family family = {.name = "fake", .close = close_fake, .gen =
 
 struct model *fake_model(int context)
 {
+    return fake_model_new(context, (struct fake_kind){0});
+}
+
+struct model *fake_model_new(int context, struct fake_kind kind)
+{
     struct fake *f = mem_new(sizeof *f);
-    f->layout = (struct kv_layout){.type = KV_F32, .ngroups = 1, .groups = {{LAYERS, HEADS, HEAD_DIM, 0}}};
+    f->layout = (struct kv_layout){.type = KV_F32, .ngroups = 1, .groups = {{LAYERS, HEADS, HEAD_DIM, kind.window}},
+                                   .state_bytes = kind.recurrent ? sizeof(struct fake_state) : 0};
     f->nan_position = -1;
     struct model *m = mem_new(sizeof *m);
     m->family = &family;
@@ -169,18 +195,29 @@ void fake_logits(const int32_t *ids, int n, float *ret_logits)
 int fake_answer(const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice, int max_out,
                 int32_t *ret_ids)
 {
+    return fake_answer_of((struct fake_kind){0}, prompt, nprompt, sampling, choice, max_out, ret_ids);
+}
+
+int fake_answer_of(struct fake_kind kind, const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice,
+                   int max_out, int32_t *ret_ids)
+{
     struct sampler *s = sampler_new(sampling, FAKE_VOCAB, choice);
     sampler_see_prompt(s, prompt, nprompt);
-    uint64_t state = 1, acc = 3;
+    uint64_t *states = mem_new((size_t)(nprompt + max_out) * sizeof *states), recurrent = 0, acc = 3;
     for (int i = 0; i < nprompt + max_out - 1; i++) {
-        state = next_state(state, i < nprompt ? prompt[i] : ret_ids[i - nprompt], i);
-        acc = absorb_position(acc, state);
+        int32_t id = i < nprompt ? prompt[i] : ret_ids[i - nprompt];
+        states[i] = next_state(i ? states[i - 1] : 1, id, i);
+        recurrent = next_state(recurrent, id, i);
+        acc = kind.window ? 3 : absorb_position(acc, states[i]);
         if (i < nprompt - 1)
             continue;
+        for (int k = first_seen(kind.window, i); kind.window && k <= i; k++)
+            acc = absorb_position(acc, states[k]);
         float logits[FAKE_VOCAB];
-        spread(acc, logits);
+        spread(kind.recurrent ? absorb(acc, recurrent) : acc, logits);
         ret_ids[i - nprompt + 1] = sampler_pick(s, logits, i - nprompt + 1, NULL, 0);
     }
+    free(states);
     sampler_free(s);
     return max_out;
 }

@@ -2,13 +2,14 @@
 //
 // A position's rows are hashes of the row before it and its token; logits are a hash over all rows of the prefix, read
 // back from the pages. A wrong page, a stale or missing row, a bad fork or copy gives other tokens. fake_answer computes
-// the same with plain arrays and no pages.
-#pragma once
-
+// the same with plain arrays and no pages. One with a window reads the last positions only; a recurrent one reads a state of
+// the sequence as well, which depends on every token.
 //
 // It has two kinds of work as well. TASK_EMBED: each input takes as many steps as it has bytes, in a scratch all share,
 // and gives a vector of FAKE_VALUES. TASK_SPEAK: every word is a round of ids after a common stem; the tokens leave as
 // audio, FAKE_WINDOW at a time, through a step of their own.
+#pragma once
+
 #include <stdint.h>
 
 #include "engine/engine.h"
@@ -16,7 +17,13 @@
 
 enum { FAKE_VOCAB = 61, FAKE_VALUES = 5, FAKE_WINDOW = 3, FAKE_STEM = 70, FAKE_ROUND_TOKENS = 400 };
 
+struct fake_kind {
+    int window;      // 0: none
+    bool recurrent;
+};
+
 struct model *fake_model(int context);
+struct model *fake_model_new(int context, struct fake_kind kind);
 int fake_works_alive(void);  // works made and not freed
 void fake_model_set_delay(struct model *m, int64_t ns_per_row);  // lane 0 sleeps
 void fake_model_set_nan(struct model *m, int position);  // logits of this position are NAN
@@ -24,6 +31,8 @@ void fake_model_set_nan(struct model *m, int position);  // logits of this posit
 // The tokens choice `choice` gets; returns how many (max_out).
 int fake_answer(const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice, int max_out,
                 int32_t *ret_ids);
+int fake_answer_of(struct fake_kind kind, const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice,
+                   int max_out, int32_t *ret_ids);
 // Raw logits after the first n tokens.
 void fake_logits(const int32_t *ids, int n, float *ret_logits);
 

@@ -173,6 +173,7 @@ install: all
 	install -Dm644 server/EXAMPLES.md $(DESTDIR)$(PREFIX)/share/doc/oxinferd/server/EXAMPLES.md
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/|$(PREFIX)/|' systemd/oxinferd.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/oxinferd.service
+	install -m644 systemd/oxinferd.socket systemd/oxinferd-admin.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/
 
 clean:
 	rm -rf build

@@ -23,6 +23,7 @@
 #include "engine/sched/prep.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/served.h"
+#include "engine/sched/timing.h"
 #include "engine/weights/weights.h"
 
 struct entry {
@@ -224,6 +225,7 @@ static err_code park(struct entry *n, struct task *t, const struct slot_load *lo
     if (slot_take(c->config.slots, load, ret_ticket, e))
         return e->code;
     struct session *s = session_new(t, *ret_ticket, c->config.slots);
+    timing_accepted(s, &n->metrics);
     s->parked_ns = clock_ns();
     *n->parked_end = s;
     n->parked_end = &s->next;

@@ -10,6 +10,7 @@
 #include "engine/catalog.h"
 #include "engine/memory.h"
 #include "engine/model.h"
+#include "engine/sched/line.h"
 #include "engine/sched/prep.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/slot.h"
@@ -21,6 +22,7 @@ struct engine {
     const struct cpu_ops *ops;
     struct memory memory;
     struct slot_table *slots;
+    struct line *line;
     struct sched *sched;
     struct prep *prep;
     struct catalog *catalog;
@@ -37,9 +39,10 @@ static err_code start(struct engine *en, const struct engine_config *c, err *e)
         return err_set_param(e, ERR_INVALID, "max_running", "max_running is %d, at most %d", c->max_running, MAX_RUNNING);
     en->slots = slot_open(&(struct slot_limits){waiting, running, c->max_waiting_tokens, c->max_waiting_bytes});
     struct sched_config sc = {c->threads, c->pin, running, c->prefill_chunk, &en->memory};
-    if (sched_open(&sc, en->slots, &en->sched, e))
+    en->line = line_new();
+    if (sched_open(&sc, en->slots, en->line, &en->sched, e))
         return e->code;
-    en->prep = prep_open(PREP_THREADS, slot_count(en->slots), en->sched);
+    en->prep = prep_open(PREP_THREADS, en->line, en->sched);
     if (!en->prep)
         return err_set(e, ERR_MEMORY, "the engine's threads cannot be started");
     struct catalog_config cc = {
@@ -85,6 +88,7 @@ void engine_close(struct engine *en)
     sched_close(en->sched);
     catalog_free(en->catalog);
     sched_free(en->sched);
+    line_free(en->line);
     slot_close(en->slots);
     memory_done(&en->memory);
     free(en);

@@ -24,7 +24,14 @@ static int64_t seconds(int s)
 
 static void free_conn(uv_handle_t *h)
 {
-    free(h->data);
+    struct conn *c = h->data;
+    tls_drop(c->credential);
+    free(c);
+}
+
+static void *tls_session(const struct conn *c)
+{
+    return c->listener->tls ? MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session : NULL;
 }
 
 static void name_peer(struct conn *c)
@@ -45,12 +52,17 @@ struct conn *conn_open(struct listener *l, struct MHD_Connection *mhd)
     c->mhd = mhd;
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     c->deadline_ns = clock_ns() + seconds(s->config.header_timeout_s);
+    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)s->config.idle_timeout_s);  // may have changed
     name_peer(c);
     if (uv_poll_init(&s->loop, &c->watcher, c->fd)) {
         free(c);
         return NULL;
     }
     c->watcher.data = c;
+    if (l->tls) {
+        c->credential = tls_take(l->tls);
+        tls_use(c->credential, tls_session(c));
+    }
     conn_watch(c);
     c->next = s->conns;
     if (s->conns)
@@ -132,13 +144,17 @@ void conn_send_error(struct conn *c, int status, const char *reason, const char 
     char body[512], text[1024];
     int n = snprintf(body, sizeof body,
                      "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\",\"param\":null,"
-                     "\"code\":\"%s\"}}",
-                     message, code);
+                     "\"code\":%s%s%s}}",
+                     message, *code ? "\"" : "", *code ? code : "null", *code ? "\"" : "");
     n = snprintf(text, sizeof text,
                  "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
                  "Connection: close\r\nx-should-retry: %s\r\nx-request-id: %s\r\n\r\n%s",
-                 status, reason, n, status == 413 ? "false" : "true", c->x ? c->x->r.id : "", body);
-    if (n > 0 && (size_t)n < sizeof text)
+                 status, reason, n, status == 400 || status == 413 ? "false" : "true", c->x ? c->x->r.id : "", body);
+    void *session = tls_session(c);
+    bool fits = n > 0 && (size_t)n < sizeof text;
+    if (fits && session)
+        tls_send_last(session, text, (size_t)n);
+    else if (fits)
         (void)!send(c->fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(c->fd, SHUT_WR);
 }

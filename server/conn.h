@@ -16,7 +16,7 @@ void conn_watch(struct conn *c);
 void conn_resume(struct conn *c);
 // Makes MHD notice the end of the connection at its next turn.
 void conn_kill(struct conn *c);
-// Writes an error answer past MHD, which refuses to answer while a request is still being read; no writing after that.
+// code "": null. Writes an error answer past MHD, which refuses to answer while a request is still being read; no writing after that.
 void conn_send_error(struct conn *c, int status, const char *reason, const char *code, const char *message);
 // Deadlines and keep-alive comments, every TICK_MS.
 void conn_tick(struct conn *c, int64_t now_ns);

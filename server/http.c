@@ -15,12 +15,14 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "server/access.h"
+#include "server/admin.h"
 #include "server/body.h"
 #include "server/conn.h"
 #include "server/cors.h"
 #include "server/exchange.h"
 #include "server/loop.h"
 #include "server/metrics.h"
+#include "server/refusal.h"
 #include "server/reply.h"
 #include "server/state.h"
 #include "server/upload.h"
@@ -60,6 +62,7 @@ void *http_target(void *cls, const char *target, struct MHD_Connection *mhd)
     x->r.id = arena_printf(&x->r.arena, "req_%016llx%016llx", (unsigned long long)rng_u64(s->id_seed, n, 0),
                            (unsigned long long)rng_u64(s->id_seed, n, 1));
     x->conn = c;
+    x->r.secure = l->tls != NULL;
     x->r.peer = arena_strdup(&x->r.arena, c->peer);
     c->x = x;
     c->deadline_ns = x->begun_ns + (int64_t)s->config.header_timeout_s * 1000000000;
@@ -142,7 +145,7 @@ static enum MHD_Result queue_answer(struct exchange *x)
     x->phase = PHASE_SENT;
     c->deadline_ns = 0;
     struct MHD_Response *m = reply_response(x);
-    enum MHD_Result ok = MHD_queue_response(c->mhd, (unsigned)x->status, m);
+    enum MHD_Result ok = refusal_queue(c->mhd, (unsigned)x->status, m);
     MHD_destroy_response(m);
     if (x->is_stream)
         conn_watch(c);
@@ -234,7 +237,7 @@ static bool refused_head(struct exchange *x, const char *version)
         refuse(x, 414, NULL, &e);
         return true;
     }
-    if (x->r.server->nconns > x->r.server->config.max_connections) {
+    if (x->r.server->nconns > x->r.server->config.max_connections && !x->conn->listener->admin) {
         err_set(&e, ERR_BUSY, "Too many connections; please retry.");
         reply_error(&x->r, &e);
         return true;
@@ -301,7 +304,7 @@ static void refuse_key(struct exchange *x, bool given, bool expired)
 
 static bool refused_key(struct exchange *x)
 {
-    if (x->route->auth == ROUTE_OPEN || !(x->keys = auth_take(&x->r.server->auth)))
+    if (x->route->auth != ROUTE_KEY || !(x->keys = auth_take(&x->r.server->auth)))
         return false;
     const char *given = given_key(x);
     const struct apikey *k = given && *given ? auth_find_key(x->keys, given) : NULL;
@@ -315,9 +318,24 @@ static bool refused_key(struct exchange *x)
     return false;
 }
 
+static bool refused_admin(struct exchange *x)
+{
+    const char *key = x->r.server->config.admin_key;
+    if (x->route->auth != ROUTE_ADMIN || !key)
+        return false;
+    const char *given = given_key(x);
+    if (given && admin_key_is(given, key))
+        return false;
+    err e = {0};
+    request_set_header(&x->r, "www-authenticate", "Bearer");
+    err_set(&e, ERR_INVALID, "This needs the admin key.");
+    refuse(x, 401, "invalid_api_key", &e);
+    return true;
+}
+
 static bool refused_draining(struct exchange *x)
 {
-    if (!server_draining(x->r.server) || x->route->auth == ROUTE_OPEN)
+    if (!server_draining(x->r.server) || x->route->auth != ROUTE_KEY)
         return false;
     err e = {0};
     err_set(&e, ERR_DRAINING, "The server is shutting down.");
@@ -433,11 +451,15 @@ static void judge(struct exchange *x, size_t length)
         cors_preflight(x, allow);
         return;
     }
+    if (admin_hides(x)) {
+        x->route = NULL;
+        allow = 0;
+    }
     if (!x->route) {
         refuse_route(x, allow);
         return;
     }
-    if (refused_key(x) || refused_draining(x) || refused_not_built(x) || refused_type(x))
+    if (refused_admin(x) || refused_key(x) || refused_draining(x) || refused_not_built(x) || refused_type(x))
         return;
     if (!refused_size(x, length))
         (void)refused_quota(x, length);

@@ -209,10 +209,23 @@ err_code listen_check_public(const struct listener *l, bool public_ok, err *e)
     return l->port && !l->loopback && !public_ok ? refuse_public(l->text, e) : ERR_OK;
 }
 
-int listen_inherited(void)
+static uint64_t admin_names(const char *names)
+{
+    uint64_t found = 0;
+    for (int i = 0; names && i < 64; i++) {
+        size_t n = strcspn(names, ":");
+        if (n == 5 && !memcmp(names, "admin", 5))
+            found |= (uint64_t)1 << i;
+        names = names[n] ? names + n + 1 : NULL;
+    }
+    return found;
+}
+
+int listen_inherited(uint64_t *ret_admin)
 {
     const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
     int n = pid && fds && atol(pid) == (long)getpid() ? atoi(fds) : 0;
+    *ret_admin = admin_names(getenv("LISTEN_FDNAMES"));
     unsetenv("LISTEN_PID");
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_FDNAMES");

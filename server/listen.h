@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -12,7 +13,8 @@ struct listener;
 // Fills l->fd, text, port, loopback, unix_path. Errors: ERR_INVALID (address), ERR_IO (in use, not permitted).
 MUST_CHECK err_code listen_open(const char *text, struct listener *l, err *e);
 // Sockets passed by systemd (LISTEN_FDS); 0 when there are none. The variables are removed from the environment.
-int listen_inherited(void);
+// Bit i of *ret_admin: the i-th is called "admin" (FileDescriptorName=).
+int listen_inherited(uint64_t *ret_admin);
 // The i-th inherited socket.
 MUST_CHECK err_code listen_adopt(int i, struct listener *l, err *e);
 // Refuses a socket that others than this machine can reach, unless public_ok.

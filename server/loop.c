@@ -6,6 +6,9 @@
 // puts it back only in the MHD_run after a close: "rerun" makes sure there is one.
 #include "server/loop.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/conn.h"
@@ -137,18 +140,23 @@ err_code loop_open(struct server *s, err *e)
         return uv_failed(rc, "event loop", e);
     s->loop_open = true;
     if ((rc = uv_async_init(&s->loop, &s->wake, on_wake)) || (rc = uv_timer_init(&s->loop, &s->tick)) ||
-        (rc = uv_timer_init(&s->loop, &s->drain)) ||
+        (rc = uv_timer_init(&s->loop, &s->drain)) || (rc = uv_timer_init(&s->loop, &s->watchdog)) ||
         (rc = uv_signal_init(&s->loop, &s->sigterm)) || (rc = uv_signal_init(&s->loop, &s->sigint)) ||
         (rc = uv_signal_init(&s->loop, &s->sighup)))
         return uv_failed(rc, "event loop", e);
-    s->wake.data = s->tick.data = s->drain.data = s->sigterm.data = s->sigint.data = s->sighup.data = s;
+    s->wake.data = s->tick.data = s->drain.data = s->watchdog.data = s->sigterm.data = s->sigint.data = s->sighup.data = s;
     s->inbox = inbox_new(&s->wake);
     return ERR_OK;
 }
 
 static void on_mhd_log(void *cls, const char *fmt, va_list ap)
 {
-    (void)cls;
+    struct server *s = cls;
+    bool limit = strstr(fmt, "resource limit");
+    if (limit && clock_ns() - s->limit_said_ns > 1000000000) {
+        s->limit_said_ns = clock_ns();
+        log_warn("no descriptor is left for another connection; %d are open", s->nconns);
+    }
     if (log_get_level() < LOG_LEVEL_DEBUG)
         return;
     char text[512];
@@ -156,19 +164,38 @@ static void on_mhd_log(void *cls, const char *fmt, va_list ap)
     log_debug("http: %s", text);
 }
 
-err_code loop_add(struct server *s, struct listener *l, err *e)
+static void *option(const char *text)
 {
-    const struct server_config *c = &s->config;
-    l->server = s;
-    l->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, http_handle, l,
-        MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL, MHD_OPTION_LISTEN_SOCKET, l->fd,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MHD_POOL,
+    return (void *)(uintptr_t)text;
+}
+
+// With TLS the daemon gets the certificate of now for the start only: each connection is given the current one (conn.c).
+static struct MHD_Daemon *start_daemon(struct listener *l)
+{
+    const struct server_config *c = &l->server->config;
+    struct tls_credential *credential = l->tls ? tls_take(l->tls) : NULL;
+    const char *cert = NULL, *key = NULL;
+    if (credential)
+        tls_texts(credential, &cert, &key);
+    struct MHD_OptionItem more[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, option(cert)}, {MHD_OPTION_HTTPS_MEM_KEY, 0, option(key)},
+                                    {MHD_OPTION_HTTPS_PRIORITIES, 0, option(TLS_PRIORITIES)}, {MHD_OPTION_END, 0, NULL}};
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (l->tls ? MHD_USE_TLS : 0u);
+    struct MHD_Daemon *d = MHD_start_daemon(
+        flags, 0, NULL, NULL, http_handle, l, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, l->server, MHD_OPTION_LISTEN_SOCKET, l->fd,
+        MHD_OPTION_ARRAY, l->tls ? more : more + 3, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MHD_POOL,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)c->max_connections + 64,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)c->max_connections_per_address,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s,
         MHD_OPTION_URI_LOG_CALLBACK, http_target, l, MHD_OPTION_NOTIFY_CONNECTION, http_connection, l,
         MHD_OPTION_NOTIFY_COMPLETED, http_completed, l, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    tls_drop(credential);
+    return d;
+}
+
+err_code loop_add(struct server *s, struct listener *l, err *e)
+{
+    l->server = s;
+    l->daemon = start_daemon(l);
     if (!l->daemon)
         return err_set(e, ERR_IO, "%s: the HTTP library could not be started", l->text);
     int fd = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->listen_fd;

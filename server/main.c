@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -90,15 +91,30 @@ static int read_options(int nargs, char **args, const struct option *options, in
 
 // ---- commands
 
+// Kubernetes shows a container's last words from there. The file is the container runtime's; it is not made.
+static void write_last_words(const char *path, const err *e)
+{
+    FILE *f = *path ? fopen(path, "r+e") : NULL;
+    if (!f)
+        return;
+    if (!ftruncate(fileno(f), 0))
+        fprintf(f, "oxinferd: %s\n", e->text);
+    fclose(f);
+}
+
 static int run_serve(int nargs, char **args)
 {
     err e = {0};
     struct config c;
-    if (config_load(&c, args, nargs, &e))
+    if (config_load(&c, args, nargs, &e)) {
+        write_last_words("/dev/termination-log", &e);
         return fail(&e);
+    }
     int status = 0;
-    if (serve_run(&c, &status, &e))
+    if (serve_run(&c, args, nargs, &status, &e)) {
+        write_last_words(c.termination_log, &e);
         status = fail(&e);
+    }
     config_done(&c);
     return status;
 }

@@ -25,3 +25,12 @@ void notify_send(const char *state)
                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
     close(fd);
 }
+
+int64_t notify_watchdog_us(void)
+{
+    const char *us = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+    if (!us || (pid && atol(pid) != (long)getpid()))
+        return 0;
+    long long n = atoll(us);
+    return n > 0 ? n : 0;
+}

@@ -1,4 +1,8 @@
-// notify.h - sd_notify(3) by one datagram; nothing without NOTIFY_SOCKET.
+// notify.h - what a service manager is told (sd_notify); nothing happens without one.
 #pragma once
 
-void notify_send(const char *state);  // "READY=1", "STOPPING=1", lines joined by "\n"
+#include <stdint.h>
+
+void notify_send(const char *state);
+// How often the service manager wants to hear WATCHDOG=1 from this process, in microseconds; 0: not at all.
+int64_t notify_watchdog_us(void);

@@ -45,7 +45,7 @@ static const struct status_row rows[] = {
     [ERR_DRAINING] = {503, "service_unavailable_error", "server_is_overloaded", RETRY_SOON},
     [ERR_TIMEOUT] = {504, "server_error", "timeout", RETRY_UNSAID},
     [ERR_LATE] = {503, "service_unavailable_error", "server_is_overloaded", RETRY_SOON},
-    [ERR_CANCELLED] = {500, "server_error", "cancelled", RETRY_NEVER},
+    [ERR_CANCELLED] = {499, "invalid_request_error", "cancelled", RETRY_NEVER},
     [ERR_INTERNAL] = {500, "server_error", NULL, RETRY_UNSAID},
 };
 
@@ -239,6 +239,7 @@ struct stream *reply_stream(struct request *r, const char *content_type)
 void reply_abort(struct exchange *x, const err *e)
 {
     exchange_gone(x);
+    x->given_up = true;
     size_t len;
     char *text = dump(reply_error_json(e), &len);
     pthread_mutex_lock(&x->lock);
@@ -296,9 +297,11 @@ struct MHD_Response *reply_response(struct exchange *x)
     add_cors(x, m);
     for (struct out_header *h = x->out_headers; h; h = h->next)
         add(m, h->name, h->value);
-    if (x->gone && !x->is_stream) {  // given up on by the loop: the handler set nothing
-        add(m, "retry-after", "1");
-        add(m, "retry-after-ms", "1000");
+    if (x->given_up && !x->is_stream) {  // the handler set nothing
+        bool soon = x->status == 503;
+        add(m, soon ? "retry-after" : "x-should-retry", soon ? "1" : "false");
+        if (soon)
+            add(m, "retry-after-ms", "1000");
     }
     if (server_draining(x->r.server))
         add(m, "connection", "close");

@@ -27,8 +27,10 @@ struct request {
     const char *method, *path;  // path without query, percent-decoded, no control characters
     const char *tail;           // what a "/*" route matched after its prefix; else ""
     const char *id;             // "req_" + 32 hex, or the client's own X-Request-Id; sent back as x-request-id
+    const char *answer_id;      // the one in the answer ("chatcmpl-..."), set by the handler; NULL: it has none
     const struct apikey *key;   // the API key that was used; NULL without authentication
     const char *key_id;         // its name; "" without
+    bool secure;                // came over TLS
     const char *peer;           // the client's IP address; "unix" on a Unix socket
     char *body;                 // NUL-terminated; NULL when there is none
     size_t body_len;            // of an upload: what came of it

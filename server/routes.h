@@ -5,7 +5,12 @@
 
 struct request;
 
-enum route_auth { ROUTE_OPEN, ROUTE_KEY };      // OPEN: answered without a key (health)
+enum route_auth {
+    ROUTE_OPEN,     // answered without a key, on every listener (probes)
+    ROUTE_METRICS,  // without a key, on the admin listener if there is one
+    ROUTE_ADMIN,    // with the admin key (server.h)
+    ROUTE_KEY,
+};
 enum route_body {
     ROUTE_NO_BODY,
     ROUTE_JSON,       // parsed before the handler runs, off the loop when it is big

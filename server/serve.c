@@ -18,6 +18,8 @@
 #include "server/endpoints.h"
 #include "server/listen.h"
 #include "server/server.h"
+#include "server/settings.h"
+#include "server/tls.h"
 #include "server/upload.h"
 #include "server/version.h"
 
@@ -50,6 +52,8 @@ static struct server_config server_settings_of(const struct config *c)
         .nkeys = c->api_key.len,
         .api_key_file = *c->api_key_file ? c->api_key_file : NULL,
         .store = *c->store ? c->store : NULL,
+        .tls_cert = *c->tls_cert ? c->tls_cert : NULL,
+        .tls_key = *c->tls_key ? c->tls_key : NULL,
         .cors_origins = c->cors_origins.items,
         .ncors = c->cors_origins.len,
         .hosts = c->hosts.items,
@@ -72,6 +76,9 @@ static struct server_config server_settings_of(const struct config *c)
         .trust_gateway = c->trust_gateway,
         .strict_fields = c->strict_fields,
         .access_log = c->access_log,
+        .admin_listen = *c->admin_listen ? c->admin_listen : NULL,
+        .admin_key = *c->admin_key ? c->admin_key : NULL,
+        .drain_grace_s = (int)c->drain_grace_s,
         .health_is_live = !strcmp(c->health_means, "live"),
         .max_running = (int)c->max_running,
     };
@@ -147,6 +154,17 @@ static struct model_config model_settings(const struct config *c, const struct c
     };
 }
 
+static err_code check_admin(const struct config *c, err *e)
+{
+    err ignored;
+    if (listen_check(c->admin_listen, true, e))
+        return e->code;
+    if (!*c->admin_key && listen_check(c->admin_listen, false, &ignored))
+        return err_set_param(e, ERR_INVALID, "admin_listen", "%s can be reached from other machines, but no admin_key is set",
+                             c->admin_listen);
+    return ERR_OK;
+}
+
 // Reads the keys and forgets them: whether there are any.
 static err_code check_keys(const struct config *c, bool *ret_any, err *e)
 {
@@ -167,9 +185,16 @@ err_code serve_check(const struct config *c, err *e)
         return e->code;
     if (c->listen.len == 0)
         return err_set_param(e, ERR_INVALID, "listen", "no address to listen on");
+    struct server_config sc = server_settings_of(c);
+    struct tls *tls;
+    if (tls_open(sc.tls_cert, sc.tls_key, &tls, e))
+        return e->code;
+    tls_close(tls);
     for (int i = 0; i < c->listen.len && !getenv("LISTEN_FDS"); i++)  // inherited sockets take the place of the setting
         if (listen_check(c->listen.items[i], keys || c->allow_public, e))
             return e->code;
+    if (*c->admin_listen && check_admin(c, e))
+        return e->code;
     if (upload_check_folder(c->upload_dir, e) || engine_check_isa(c->isa, e))
         return e->code;
     for (int i = 0; i < c->nmodels; i++) {
@@ -265,9 +290,32 @@ static bool is_loading(struct engine *en)
     return false;
 }
 
-static err_code run(const struct config *c, struct engine *en, int *ret_status, err *e)
+static void set_log(const struct config *c)
+{
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+    for (int i = 0; i < 4; i++)
+        if (strcmp(c->log_level, levels[i]) == 0)
+            log_set_level((enum log_level)i);
+    log_set_json(strcmp(c->log_format, "json") == 0);
+}
+
+static void prepare_settings(const struct config *c, struct server *s)
 {
     struct server_config sc = server_settings_of(c);
+    server_change_sources(s, &sc);
+}
+
+static void use_settings(const struct config *c, struct server *s)
+{
+    struct server_config sc = server_settings_of(c);
+    set_log(c);
+    server_change(s, &sc);
+}
+
+static err_code run(const struct config *c, struct settings *settings, struct engine *en, int *ret_status, err *e)
+{
+    struct server_config sc = server_settings_of(c);
+    sc.reload = settings_reload(settings);
     struct server *server = NULL;
     struct watcher w = {.config = c, .engine = en, .start_ns = clock_ns()};
     err_code rc = server_open(&sc, en, &server, e);
@@ -291,18 +339,19 @@ static err_code run(const struct config *c, struct engine *en, int *ret_status, 
     return rc;
 }
 
-err_code serve_run(const struct config *c, int *ret_status, err *e)
+err_code serve_run(const struct config *c, char *const *args, int nargs, int *ret_status, err *e)
 {
-    static const char *const levels[] = {"error", "warn", "info", "debug"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(c->log_level, levels[i]) == 0)
-            log_set_level((enum log_level)i);
-    log_set_json(strcmp(c->log_format, "json") == 0);
+    set_log(c);
     err_code rc = serve_check(c, e);
     if (rc)
         return rc;
     struct engine_config ec = engine_settings(c);
     struct engine *en = NULL;
     rc = engine_open(&ec, &en, e);
-    return rc ? rc : run(c, en, ret_status, e);
+    if (rc)
+        return rc;
+    struct settings *settings = settings_open(c, args, nargs, serve_check, prepare_settings, use_settings);
+    rc = run(c, settings, en, ret_status, e);
+    settings_close(settings);
+    return rc;
 }

@@ -1,11 +1,4 @@
-// The daemon's life: open, serve, drain, close.
-//
-//     serving ──SIGTERM──▶ draining ──all answered──▶ exit 0
-//                             │ second signal, or drain_timeout_s
-//                             ▼
-//                          aborted: every open request gets an error, then a moment to be read ──▶ forced: exit 0
-//
-// Draining closes the listening sockets, ends idle connections, refuses new work with 503 and lets what runs finish.
+// The daemon's life: open, serve, close; drain.c ends it.
 #include "server/server.h"
 
 #include <signal.h>
@@ -13,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -22,20 +15,18 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
-#include "server/conn.h"
-#include "server/exchange.h"
+#include "server/drain.h"
 #include "server/keep.h"
 #include "server/listen.h"
 #include "server/loop.h"
 #include "server/metrics.h"
 #include "server/notify.h"
 #include "server/pool.h"
-#include "server/reply.h"
+#include "server/reload.h"
 #include "server/state.h"
 
-enum { DEFAULT_CONNECTIONS = 1024, DEFAULT_BODY = 32 << 20, DEFAULT_UPLOAD = 25 << 20, DEFAULT_AUDIO_S = 7200, FLUSH_MS = 500, HALF_REQUEST_MS = 5000, DRAIN_POLL_MS = 20 };
+enum { DEFAULT_CONNECTIONS = 1024, DEFAULT_BODY = 32 << 20, DEFAULT_UPLOAD = 25 << 20, DEFAULT_AUDIO_S = 7200 };
 enum { POOL_THREADS = 2, KEEP_FILES = 256, KEEP_BYTES = 256 << 20 };
-enum { SERVING, DRAINING, ABORTED, FORCED };
 
 static int or_default(int value, int fallback)
 {
@@ -55,8 +46,20 @@ static void fill_config(struct server *s, const struct server_config *c)
     d->keepalive_s = or_default(c->keepalive_s, 5);
     d->max_connections = or_default(c->max_connections, DEFAULT_CONNECTIONS);
     d->max_connections_per_address = or_default(c->max_connections_per_address, 0);
-    s->auth = (struct auth){.sources = {c->api_keys, c->nkeys, c->api_key_file, c->store}, .origins = c->cors_origins,
-                            .norigins = c->ncors, .hosts = c->hosts, .nhosts = c->nhosts};
+}
+
+// What is read from where, and for whom; the loop thread's, but for the sources of keys.
+static void fill_auth(struct server *s, const struct server_config *c)
+{
+    s->auth.origins = c->cors_origins;
+    s->auth.norigins = c->ncors;
+    s->auth.hosts = c->hosts;
+    s->auth.nhosts = c->nhosts;
+}
+
+static void fill_sources(struct server *s, const struct server_config *c)
+{
+    s->auth.sources = (struct auth_sources){c->api_keys, c->nkeys, c->api_key_file, c->store};
 }
 
 // Every connection needs a descriptor; the soft limit is often far below what is allowed.
@@ -69,139 +72,114 @@ static void raise_descriptor_limit(void)
     }
 }
 
-static err_code open_listeners(struct server *s, err *e)
+static void warn_of_certificate(struct server *s)
 {
-    int inherited = listen_inherited();
-    int n = inherited ? inherited : s->config.nlisten;
-    if (n < 1)
-        return err_set_param(e, ERR_INVALID, "listen", "no address to listen on");
-    s->listeners = mem_new((size_t)n * sizeof *s->listeners);
-    for (int i = 0; i < n; i++) {
-        struct listener *l = &s->listeners[i];
-        l->fd = -1;
-        s->nlisteners = i + 1;
-        if (inherited ? listen_adopt(i, l, e) : listen_open(s->config.listen[i], l, e))
-            return e->code;
-        if (listen_check_public(l, s->auth.required || s->config.allow_public, e) || loop_add(s, l, e))
-            return e->code;
-    }
+    char warning[512];
+    tls_warning(s->tls, warning, sizeof warning);
+    if (*warning)
+        log_warn("%s", warning);
+}
+
+static err_code open_tls(struct server *s, err *e)
+{
+    if (tls_open(s->config.tls_cert, s->config.tls_key, &s->tls, e))
+        return e->code;
+    if (s->tls)
+        warn_of_certificate(s);
     return ERR_OK;
 }
 
-// ---- the end
-
-static void set_stage(struct server *s, int stage, int64_t wait_ms)
+void server_change_sources(struct server *s, const struct server_config *c)
 {
-    s->stage = stage;
-    s->stage_deadline_ns = clock_ns() + wait_ms * 1000000;
+    fill_sources(s, c);
 }
 
-static void stop_listening(struct server *s)
+err_code server_reread(struct server *s, err *e)
 {
-    for (int i = 0; i < s->nlisteners; i++) {
-        struct listener *l = &s->listeners[i];
-        if (l->daemon && l->fd >= 0)
-            (void)MHD_quiesce_daemon(l->daemon);
-        listen_close(l);
-    }
+    err keys = {0}, certificate = {0};
+    (void)!auth_reload(&s->auth, &keys);
+    if (s->tls && !tls_reload(s->tls, &certificate))
+        warn_of_certificate(s);
+    if (e && (keys.code || certificate.code))
+        *e = keys.code ? keys : certificate;
+    return keys.code ? keys.code : certificate.code;
 }
 
-static void abort_requests(struct server *s)
+// Nobody but this machine reaches it, or a key is asked for.
+static err_code check_admin(struct server *s, struct listener *l, err *e)
 {
-    err e = {0};
-    err_set(&e, ERR_DRAINING, "The server was shut down before the answer was complete.");
-    for (struct conn *c = s->conns; c; c = c->next) {
-        if (c->x) {
-            reply_abort(c->x, &e);
-            conn_resume(c);
-        } else {
-            conn_kill(c);
-        }
-    }
-    set_stage(s, ABORTED, FLUSH_MS);
-    loop_drive_wanted(s);
+    l->admin = s->has_admin = true;
+    if (l->port && !l->loopback && !s->config.admin_key)
+        return err_set_param(e, ERR_INVALID, "admin_listen",
+                             "%s can be reached from other machines, but no admin_key is set. Set one, or use 127.0.0.1 or "
+                             "a unix: socket.", l->text);
+    return ERR_OK;
 }
 
-static void force_closed(struct server *s)
+static err_code open_listener(struct server *s, const char *text, bool admin, err *e)
 {
-    for (struct conn *c = s->conns; c; c = c->next) {
-        if (c->x) {
-            c->x->left = true;
-            exchange_gone(c->x);
-            exchange_fail(c->x);
-            conn_resume(c);
-        }
-        conn_kill(c);
-    }
-    set_stage(s, FORCED, FLUSH_MS);
-    loop_drive_wanted(s);
+    struct listener *l = &s->listeners[s->nlisteners++];
+    l->fd = -1;
+    if (text ? listen_open(text, l, e) : listen_adopt((int)(l - s->listeners), l, e))
+        return e->code;
+    l->tls = l->port && !(admin && l->loopback) ? s->tls : NULL;  // a Unix socket stays plain
+    if (admin ? check_admin(s, l, e) : listen_check_public(l, s->auth.required || s->config.allow_public, e))
+        return e->code;
+    return loop_add(s, l, e);
 }
 
-static void on_drain(uv_timer_t *h)
+static err_code open_listeners(struct server *s, err *e)
 {
-    struct server *s = h->data;
-    if (s->nconns == 0) {
-        uv_stop(&s->loop);
-        return;
-    }
-    if (clock_ns() < s->stage_deadline_ns)
-        return;
-    if (s->stage == DRAINING) {
-        log_warn("%d connections were still busy after %d s; ending them", s->nconns, s->config.drain_timeout_s);
-        abort_requests(s);
-    } else if (s->stage == ABORTED) {
-        force_closed(s);
-    } else {
-        uv_stop(&s->loop);
-    }
+    uint64_t admin;
+    int inherited = listen_inherited(&admin), n = inherited ? inherited : s->config.nlisten;
+    if (n < 1)
+        return err_set_param(e, ERR_INVALID, "listen", "no address to listen on");
+    s->listeners = mem_new((size_t)(n + 1) * sizeof *s->listeners);
+    for (int i = 0; i < n; i++)
+        if (open_listener(s, inherited ? NULL : s->config.listen[i], inherited && admin >> i & 1, e))
+            return e->code;
+    if (s->config.admin_listen && !s->has_admin)
+        return open_listener(s, s->config.admin_listen, true, e);
+    return ERR_OK;
 }
 
-static void begin_drain(struct server *s)
+// ---- signals
+
+static void on_end(uv_signal_t *h, int number)
 {
-    atomic_store(&s->draining, true);
-    notify_send("STOPPING=1");
-    log_info("shutting down: %d connections open", s->nconns);
-    if (s->engine)
-        engine_drain(s->engine);
-    stop_listening(s);
-    set_stage(s, DRAINING, (int64_t)s->config.drain_timeout_s * 1000);
-    int64_t soon_ns = clock_ns() + (int64_t)HALF_REQUEST_MS * 1000000;
-    for (struct conn *c = s->conns; c; c = c->next) {
-        if (!c->x)
-            shutdown(c->fd, SHUT_RD);  // idle: MHD reads the end and closes
-        else if (c->deadline_ns > soon_ns)
-            c->deadline_ns = soon_ns;  // what it asks for would be refused
-    }
-    uv_timer_start(&s->drain, on_drain, 0, DRAIN_POLL_MS);
+    drain_signal(h->data, number == SIGTERM);
 }
 
-static void on_signal(uv_signal_t *h, int number)
+static void on_hangup(uv_signal_t *h, int number)
 {
-    struct server *s = h->data;
     (void)number;
-    if (s->stage == SERVING)
-        begin_drain(s);
-    else if (s->stage == DRAINING)
-        abort_requests(s);
+    reload_start(h->data);
 }
 
-// nohup asks for that. Otherwise the terminal has gone, which ends the server as SIGTERM does.
-static bool hangups_are_ignored(void)
+// A terminal's hangup means that it has gone, which ends the server; nohup asks for it to be ignored. To a server
+// without a terminal the signal says that its settings have changed.
+static err_code watch_hangups(struct server *s, err *e)
 {
     struct sigaction a;
-    return !sigaction(SIGHUP, NULL, &a) && a.sa_handler == SIG_IGN;
+    bool ignored = !sigaction(SIGHUP, NULL, &a) && a.sa_handler == SIG_IGN, terminal = isatty(STDERR_FILENO);
+    if (ignored && terminal)
+        return ERR_OK;
+    if (uv_signal_start(&s->sighup, terminal ? on_end : on_hangup, SIGHUP))
+        return err_set(e, ERR_IO, "signals cannot be handled");
+    return ERR_OK;
 }
 
 static err_code open_all(struct server *s, err *e)
 {
     if (!s->config.routes)
         return err_set(e, ERR_INVALID, "no routes to serve");
-    if (auth_open(&s->auth, e) || loop_open(s, e) || open_listeners(s, e))
+    if (auth_open(&s->auth, e) || open_tls(s, e) || loop_open(s, e) || open_listeners(s, e))
         return e->code;
     // From here on, so that a signal during start-up is not lost; it is acted upon once the loop runs.
-    if (uv_signal_start(&s->sigterm, on_signal, SIGTERM) || uv_signal_start(&s->sigint, on_signal, SIGINT) ||
-        (!hangups_are_ignored() && uv_signal_start(&s->sighup, on_signal, SIGHUP)))
+    if (uv_signal_start(&s->sigterm, on_end, SIGTERM) || uv_signal_start(&s->sigint, on_end, SIGINT))
         return err_set(e, ERR_IO, "signals cannot be handled");
+    if (watch_hangups(s, e))
+        return e->code;
     return s->config.port_file ? listen_write_port(s->config.port_file, server_port(s), e) : ERR_OK;
 }
 
@@ -211,6 +189,8 @@ err_code server_open(const struct server_config *c, struct engine *en, struct se
     struct server *s = mem_new(sizeof *s);
     s->engine = en;
     fill_config(s, c);
+    fill_auth(s, c);
+    fill_sources(s, c);
     atomic_init(&s->draining, false);
     atomic_init(&s->unready, false);
     s->id_seed = rng_os();
@@ -230,11 +210,34 @@ err_code server_open(const struct server_config *c, struct engine *en, struct se
     return ERR_OK;
 }
 
+// The service manager restarts the server when it hears nothing for as long as it said: only a scheduler that goes round
+// lets it hear something.
+static void on_watchdog(uv_timer_t *h)
+{
+    struct server *s = h->data;
+    int64_t beat = s->engine ? engine_heartbeat_ns(s->engine) : clock_ns();
+    char text[128];
+    if (beat == s->last_beat_ns)
+        return;
+    s->last_beat_ns = beat;
+    snprintf(text, sizeof text, "WATCHDOG=1\nSTATUS=%s: %lld requests run, %lld wait", drain_state(s),
+             (long long)metrics_running(s->exposition), (long long)metrics_waiting(s->exposition));
+    notify_send(text);
+}
+
+static void start_watchdog(struct server *s)
+{
+    uint64_t third_ms = (uint64_t)notify_watchdog_us() / 3000;
+    if (third_ms)
+        uv_timer_start(&s->watchdog, on_watchdog, 0, third_ms);
+}
+
 int server_run(struct server *s)
 {
     signal(SIGPIPE, SIG_IGN);
     metrics_find_models(s);
-    notify_send("READY=1");
+    start_watchdog(s);
+    notify_send("READY=1\nSTATUS=Serving");
     uv_run(&s->loop, UV_RUN_DEFAULT);
     return 0;
 }
@@ -244,14 +247,14 @@ void server_close(struct server *s)
     if (!s)
         return;
     atomic_store(&s->draining, true);
-    stop_listening(s);
+    drain_stop_listening(s, true);
     if (s->nconns) {
-        force_closed(s);
+        drain_force(s);
         for (int i = 0; i < 10 && s->nconns; i++)
             uv_run(&s->loop, UV_RUN_NOWAIT);
     }
     loop_close(s);
-    if (s->stage != SERVING) {  // a second signal must not turn a clean exit into a failure
+    if (s->stage != STAGE_SERVING) {  // a second signal must not turn a clean exit into a failure
         signal(SIGTERM, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
@@ -267,6 +270,7 @@ void server_close(struct server *s)
     metrics_close(s->exposition);
     auth_close(&s->auth);
     quota_free(s->quota);
+    tls_close(s->tls);
     free(s);
 }
 
@@ -283,6 +287,22 @@ struct pool *server_pool(struct server *s)
 struct keep *server_keep(struct server *s)
 {
     return s->keep;
+}
+
+void server_change(struct server *s, const struct server_config *c)
+{
+    struct server_config now = s->config;
+    fill_config(s, c);
+    now.header_timeout_s = s->config.header_timeout_s;
+    now.idle_timeout_s = s->config.idle_timeout_s;
+    now.drain_timeout_s = s->config.drain_timeout_s;
+    now.drain_grace_s = s->config.drain_grace_s;
+    now.keepalive_s = s->config.keepalive_s;
+    now.access_log = s->config.access_log;
+    now.health_is_live = s->config.health_is_live;
+    now.admin_key = s->config.admin_key;
+    s->config = now;
+    fill_auth(s, c);
 }
 
 const struct server_config *server_settings(const struct server *s)
@@ -309,14 +329,14 @@ bool server_address(const struct server *s, int i, char *ret_url, size_t size)
     if (l->unix_path || !l->port || !colon)
         snprintf(ret_url, size, "%s", l->text);
     else
-        snprintf(ret_url, size, "http://%.*s:%d", (int)(colon - l->text), l->text, l->port);
+        snprintf(ret_url, size, "%s://%.*s:%d", l->tls ? "https" : "http", (int)(colon - l->text), l->text, l->port);
     return true;
 }
 
 int server_port(const struct server *s)
 {
     for (int i = 0; i < s->nlisteners; i++)
-        if (s->listeners[i].port)
+        if (s->listeners[i].port && !s->listeners[i].admin)
             return s->listeners[i].port;
     return 0;
 }

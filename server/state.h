@@ -29,6 +29,7 @@
 #include "server/request.h"
 #include "server/routes.h"
 #include "server/server.h"
+#include "server/tls.h"
 #include "server/trace.h"
 #include "server/uri.h"
 
@@ -58,7 +59,9 @@ struct listener {
     uv_timer_t timer;
     uv_idle_t idle;
     int fd;              // listening socket, ours; -1 once closed
+    struct tls *tls;     // connections speak TLS; the server's, NULL: plain
     bool loopback;       // TCP on a loopback address
+    bool admin;          // probes, metrics and admin routes only
     bool rerun;          // a connection closed: MHD_run must be called once more to accept again at the limit
     bool wanted;         // something was resumed: drive before going back to sleep
     char *unix_path;     // removed at the end; NULL for TCP and inherited sockets
@@ -72,6 +75,7 @@ struct conn {
     struct MHD_Connection *mhd;
     struct exchange *x;     // being read or answered; NULL between requests
     uv_poll_t watcher;      // UV_DISCONNECT only
+    struct tls_credential *credential;  // with TLS; until MHD has closed the session
     char peer[48];          // IP address, or "unix"
     bool half_closed;       // the client will send nothing more
     uint64_t progress;      // of the request, at the last tick
@@ -96,7 +100,7 @@ struct exchange {
     // loop thread only
     struct conn *conn;  // NULL once MHD has finished with it
     enum phase phase;
-    bool suspended, left, taken, in_handler, streaming, parsed;
+    bool suspended, left, taken, in_handler, streaming, parsed, given_up;
     const char *target;  // as it came
     struct uri uri;
     struct header *headers;
@@ -154,11 +158,12 @@ struct server {
     uv_loop_t loop;
     bool loop_open;
     uv_async_t wake;
-    uv_timer_t tick, drain;
+    uv_timer_t tick, drain, watchdog;
     uv_signal_t sigterm, sigint, sighup;
     struct inbox *inbox;
     struct auth auth;
     struct quota *quota;
+    struct tls *tls;    // NULL: none
     struct listener *listeners;
     int nlisteners;
     struct conn *conns;
@@ -168,6 +173,10 @@ struct server {
     uint64_t id_seed, id_count;
     atomic_bool unready;   // no requests should be sent here any more
     atomic_bool draining;  // and new work is refused
-    int stage;          // 0 serving, 1 draining, 2 aborted, 3 forced
-    int64_t stage_deadline_ns;
+    int stage;          // enum drain_stage
+    int64_t stage_deadline_ns, last_beat_ns, limit_said_ns;
+    bool has_admin;     // an admin listener
+    uv_work_t reload_work;
+    bool reloading, reload_again;
+    err reload_error, reread_error;
 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/mem.h"
 
 enum { FFT = 400, HALF = FFT / 2, BINS = HALF + 1, STEPS = 4 };
@@ -227,7 +228,7 @@ float mel_peak(const struct mel *m, const float *samples, size_t n)
 {
     float *row = mem_new((size_t)m->mels * sizeof *row), peak = 0;
     size_t frames = n ? (n + HALF) / MEL_HOP + 1 : 0;
-    for (size_t f = 0; f < frames && isfinite(peak); f++) {
+    for (size_t f = 0; f < frames && isfinite(peak) && !cancel_due(FFT); f++) {
         mel_power(m, samples, n, f, 1, row);
         for (int i = 0; i < m->mels; i++)
             peak = row[i] <= peak ? peak : row[i];  // NaN is taken over

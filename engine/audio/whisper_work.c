@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/audio/mel.h"
@@ -136,6 +137,8 @@ static err_code check_samples(struct whisper_work *w, err *e)
         if (!isfinite(ask->samples[i]))
             return err_set_param(e, ERR_INVALID, "file", "sample %zu is not a finite number", i);
     w->peak = mel_peak(w->w->mel, ask->samples, ask->nsamples);
+    if (cancel_check(0, e))
+        return e->code;
     if (!isfinite(w->peak))
         return err_set_param(e, ERR_INVALID, "file", "the samples are far too large, expected -1 to 1");
     w->frames = (int)mel_frames(ask->nsamples);

@@ -1,4 +1,5 @@
-// prep.c - the prep threads. Each owns the session it works on; models, tokenizers and templates are read only.
+// prep.c - the prep threads. Each owns the session it works on; models, tokenizers and templates are read only. Long texts
+// and sounds are left in the middle when nobody waits for them any more: the loops that take long ask (base/cancel.h).
 #include "engine/sched/prep.h"
 
 #include <pthread.h>
@@ -6,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/queue.h"
 #include "engine/model.h"
+#include "engine/sched/line.h"
 #include "engine/sched/round.h"
 #include "engine/sched/served.h"
 #include "engine/sched/sched.h"
@@ -18,12 +20,41 @@
 enum { PREP_MAX_THREADS = 8, MAX_CONTEXTS = 4 };
 
 struct prep {
-    struct queue *queue;
+    struct line *line;
     struct sched *sched;
     atomic_bool closing;
     int nthreads;
     pthread_t threads[PREP_MAX_THREADS];
 };
+
+// What a thread's long loops ask.
+struct watch {
+    struct cancel cancel;
+    struct prep *prep;
+    const struct session *session;
+};
+
+static err_code must_stop(const struct prep *p, const struct session *s, err *e)
+{
+    if (atomic_load(&p->closing))
+        return err_set(e, ERR_DRAINING, "the server is shutting down");
+    return session_must_end(s, clock_ns(), e);
+}
+
+static bool is_stopped(const struct cancel *c)
+{
+    const struct watch *w = (const struct watch *)c;
+    err e;
+    return must_stop(w->prep, w->session, &e) != ERR_OK;
+}
+
+// Ends it with what went wrong; what was stopped has the reason that stopped it.
+static void end(struct prep *p, struct session *s, err *e)
+{
+    if (e->code == ERR_CANCELLED)
+        (void)!must_stop(p, s, e);
+    session_end(s, e);
+}
 
 static err_code encode_text(const struct session *s, const struct prompt *p, bool add_special, struct ids *ids, err *e)
 {
@@ -85,7 +116,7 @@ static void prepare_generate(struct prep *p, struct session *s)
                           "This model's maximum context length is %zu tokens. However, you requested more than %zu "
                           "tokens.", context, ids.max);
         free(ids.data);
-        session_end(s, &e);
+        end(p, s, &e);
         return;
     }
     slot_refine(s->slots, s->ticket, ids.len);
@@ -110,7 +141,7 @@ static void prepare_work(struct prep *p, struct session *s)
     if (!code && ops->rounds)
         code = round_init(s, &e);
     if (code) {
-        session_end(s, &e);
+        end(p, s, &e);
         return;
     }
     session_set_state(s, SESSION_QUEUED);
@@ -189,39 +220,38 @@ static err_code run_load(struct session *s, err *e)
 static void work(struct prep *p, struct session *s)
 {
     err e = {0};
-    if (atomic_load(&p->closing))
-        err_set(&e, ERR_DRAINING, "the server is shutting down");
-    else
-        (void)!session_must_end(s, clock_ns(), &e);
-    if (!e.code && s->task->kind == TASK_GENERATE) {
-        prepare_generate(p, s);
-        return;
-    }
-    if (!e.code && s->task->kind >= TASK_EMBED) {
-        prepare_work(p, s);
-        return;
-    }
     err_code (*const run[])(struct session *, err *) = {
         [TASK_TOKENIZE] = run_tokenize, [TASK_DETOKENIZE] = run_detokenize, [TASK_RENDER] = run_render,
         [TASK_LOAD] = run_load};
-    if (!e.code)
+    if (must_stop(p, s, &e)) {
+        session_end(s, &e);
+    } else if (s->task->kind == TASK_GENERATE) {
+        prepare_generate(p, s);
+    } else if (s->task->kind >= TASK_EMBED) {
+        prepare_work(p, s);
+    } else {
         (void)!run[s->task->kind](s, &e);
-    session_end(s, &e);
+        end(p, s, &e);
+    }
 }
 
 static void *run_thread(void *arg)
 {
     struct prep *p = arg;
     struct session *s;
-    while ((s = queue_pop(p->queue)))
+    while ((s = line_pop(p->line))) {
+        struct watch w = {{is_stopped}, p, s};
+        cancel_watch(&w.cancel);
         work(p, s);
+        cancel_watch(NULL);
+    }
     return NULL;
 }
 
-struct prep *prep_open(int threads, int capacity, struct sched *sched)
+struct prep *prep_open(int threads, struct line *line, struct sched *sched)
 {
     struct prep *p = mem_new(sizeof *p);
-    p->queue = queue_new((size_t)capacity);
+    p->line = line;
     p->sched = sched;
     threads = threads < PREP_MAX_THREADS ? threads : PREP_MAX_THREADS;
     while (p->nthreads < threads && pthread_create(&p->threads[p->nthreads], NULL, run_thread, p) == 0)
@@ -234,9 +264,12 @@ struct prep *prep_open(int threads, int capacity, struct sched *sched)
 
 void prep_submit(struct prep *p, struct session *s)
 {
-    // The queue holds as many as there are slots, so it refuses only once it is closed.
-    if (queue_push(p->queue, s))
+    bool hurry = s->task->deadline_ns != 0;
+    if (line_push(p->line, s)) {
+        if (hurry)
+            sched_wake(p->sched);  // which sleeps until the earliest deadline in the line
         return;
+    }
     err e = {0};
     err_set(&e, ERR_DRAINING, "the server is shutting down");
     session_end(s, &e);
@@ -247,9 +280,8 @@ void prep_close(struct prep *p)
     if (!p)
         return;
     atomic_store(&p->closing, true);
-    queue_close(p->queue);
+    line_close(p->line);
     for (int i = 0; i < p->nthreads; i++)
         pthread_join(p->threads[i], NULL);
-    queue_free(p->queue);
     free(p);
 }

@@ -17,6 +17,7 @@
 #include "engine/model.h"
 #include "engine/sched/admit.h"
 #include "engine/sched/commit.h"
+#include "engine/sched/line.h"
 #include "engine/sched/plan.h"
 #include "engine/sched/served.h"
 #include "engine/sched/work.h"
@@ -29,6 +30,7 @@ enum {
 
 struct sched {
     struct sched_core core;
+    struct line *line;  // before the prep threads
     pthread_t thread;
     bool started;
     int turn;           // model that goes first next
@@ -199,11 +201,9 @@ static bool receive(struct sched *s, bool idle)
     if (s->leaving)
         forget(s);
     if (idle && !s->woken) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += PARK_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        int64_t end = clock_ns() + PARK_MS * 1000000LL, deadline = line_deadline(s->line);
+        end = deadline < end ? deadline : end;
+        struct timespec until = {end / 1000000000, end % 1000000000};
         pthread_cond_timedwait(&s->wake, &s->lock, &until);
     }
     s->woken = false;
@@ -222,6 +222,13 @@ static bool receive(struct sched *s, bool idle)
     return go_on;
 }
 
+static void sweep_line(struct sched *s, int64_t now)
+{
+    err why = {0};
+    for (struct session *x; (x = line_take_ended(s->line, now, &why));)
+        session_end(x, &why);
+}
+
 // One round over the models. True: a step was made.
 static bool turn(struct sched *s)
 {
@@ -229,6 +236,7 @@ static bool turn(struct sched *s)
     int n = s->nmodels;
     pthread_mutex_unlock(&s->lock);
     int64_t now = clock_ns();
+    sweep_line(s, now);
     for (int i = 0; i < n; i++) {
         admit_sweep(s->models[i], now);
         admit_waiting(s->models[i]);
@@ -273,11 +281,13 @@ static void wait_ready(struct sched *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-err_code sched_open(const struct sched_config *c, struct slot_table *slots, struct sched **ret_sched, err *e)
+err_code sched_open(const struct sched_config *c, struct slot_table *slots, struct line *line, struct sched **ret_sched,
+                    err *e)
 {
     struct sched *s = mem_new(sizeof *s);
     s->core.config = *c;
     s->core.slots = slots;
+    s->line = line;
     s->inbox_end = &s->inbox;
     if (s->core.config.prefill_chunk <= 0)
         s->core.config.prefill_chunk = SCHED_MAX_CHUNK;
@@ -401,6 +411,7 @@ void sched_stats(struct sched *s, struct engine_stats *ret_stats)
     ret_stats->heartbeat_ns = atomic_load(&s->heartbeat_ns);
     ret_stats->waiting = slot_waiting(s->core.slots);
     ret_stats->free_slots = slot_unused(s->core.slots);
+    ret_stats->cancelled = slot_cancels(s->core.slots, &ret_stats->last_cancel_to_free_s);
 }
 
 bool sched_check(struct sched *s, bool flush)

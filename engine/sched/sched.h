@@ -1,6 +1,6 @@
 // sched.h - the scheduler: one thread, lane 0 of the team, that owns all sessions, trees, pools and counters.
 //
-//     sched_open(&config, slots, &s, &e);                    // starts the thread and the team
+//     sched_open(&config, slots, line, &s, &e);              // starts the thread and the team
 //     sched_serve(s, model, metrics, kv_bytes, &m, &e);      // loader thread: pool, scratch; then it is served
 //     sched_unserve(s, m); served_close(m);                  // any time, when no session of the model is left
 //     sched_submit(s, session);                              // prep thread: a session in state QUEUED
@@ -28,6 +28,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
+struct line;
 struct memory;
 struct metrics;
 struct model;
@@ -47,7 +48,9 @@ struct sched_config {
 
 enum { SCHED_MAX_CHUNK = 512, SCHED_GROW_TOKENS = 256, SCHED_MAX_MODELS = 64 };
 
-MUST_CHECK err_code sched_open(const struct sched_config *c, struct slot_table *slots, struct sched **ret_sched, err *e);
+// It ends those in the line that nobody waits for any more; the line stays the caller's.
+MUST_CHECK err_code sched_open(const struct sched_config *c, struct slot_table *slots, struct line *line,
+                               struct sched **ret_sched, err *e);
 void sched_close(struct sched *s);  // the threads end; models stay the caller's
 void sched_free(struct sched *s);   // after sched_close
 

@@ -12,6 +12,7 @@
 #include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/sched/round.h"
+#include "engine/sched/timing.h"
 #include "engine/sched/work.h"
 #include "engine/weights/weights.h"
 #include "kernels/team.h"
@@ -239,7 +240,7 @@ size_t served_token_bytes(const struct served *m)
 void served_attach(struct served *m, struct session *s)
 {
     s->owner = m;
-    s->metrics = m->metrics;
+    timing_accepted(s, m->metrics);
     s->model = m->model;
     s->prefix = m->prefix;
     s->context = m->context;
@@ -327,18 +328,9 @@ void served_give_memory(struct served *m, struct session *s)
 
 // ---- the end of a session
 
-static void count_end(struct sched_core *s, const struct session *x, const err *why)
-{
-    if (!why || why->code != ERR_CANCELLED)
-        return;
-    int64_t at = slot_cancel_ns(x->slots, x->ticket);  // 0 while the canceller is just about to write it
-    s->stats.cancelled++;
-    s->stats.last_cancel_to_free_s = at ? (double)(clock_ns() - at) * 1e-9 : 0;
-}
-
 void served_end(struct sched_core *s, struct session *x, const err *why)
 {
-    count_end(s, x, why);
+    (void)s;
     session_end(x, why);
 }
 

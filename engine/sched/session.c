@@ -41,6 +41,7 @@ void session_set_state(struct session *s, enum session_state to)
         timing_queued(s, clock_ns());
     else if (s->state == SESSION_QUEUED && to != SESSION_DONE)
         timing_begun(s, clock_ns());
+    timing_moved(s, (int)s->state, (int)to);
     s->state = to;
 }
 
@@ -380,6 +381,8 @@ void session_end(struct session *s, const err *why)
     free(s->choices);
     if (s->work)
         s->work->ops->free(s->work);
+    if (why && why->code == ERR_CANCELLED)
+        slot_count_cancel(s->slots, s->ticket);
     int64_t cancelled_ns = slot_cancel_ns(s->slots, s->ticket);  // 0 while the canceller is just about to write it
     slot_give(s->slots, s->ticket, s->waiting);
     timing_end(s, why, cancelled_ns, clock_ns());

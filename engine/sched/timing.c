@@ -18,7 +18,34 @@ static bool samples(const struct session *s)
 static bool is_quick(const struct session *s)
 {
     enum task_kind k = s->task->kind;
-    return k == TASK_TOKENIZE || k == TASK_DETOKENIZE || k == TASK_RENDER;
+    return k == TASK_TOKENIZE || k == TASK_DETOKENIZE || k == TASK_RENDER || k == TASK_LOAD;
+}
+
+void timing_accepted(struct session *s, struct metrics *m)
+{
+    if (s->metrics || !m)
+        return;
+    s->metrics = m;
+    atomic_fetch_add_explicit(&m->waiting, 1, memory_order_relaxed);
+}
+
+static _Atomic int64_t *gauge_of(struct metrics *m, int state)
+{
+    static const bool runs[SESSION_STATES] = {[SESSION_PREFILL] = true, [SESSION_DECODE] = true, [SESSION_WORK] = true};
+    return state == SESSION_DONE ? NULL : runs[state] ? &m->running : &m->waiting;
+}
+
+void timing_moved(const struct session *s, int from, int to)
+{
+    if (!s->metrics)
+        return;
+    _Atomic int64_t *before = gauge_of(s->metrics, from), *after = gauge_of(s->metrics, to);
+    if (before == after)
+        return;
+    if (before)
+        atomic_fetch_sub_explicit(before, 1, memory_order_relaxed);
+    if (after)
+        atomic_fetch_add_explicit(after, 1, memory_order_relaxed);
 }
 
 void timing_queued(struct session *s, int64_t now)
@@ -102,6 +129,7 @@ void timing_end(const struct session *s, const err *why, int64_t cancelled, int6
     if (!s->queued_ns)
         return;
     hist_add(&m->e2e_s, seconds(s->task->arrived_ns, now));
+    hist_add(&m->task_s, seconds(s->task->arrived_ns, now));
     hist_add(&m->request_prompt_tokens, s->prompt_tokens);
     if (s->begun_ns)
         hist_add(&m->inference_s, seconds(s->begun_ns, now));

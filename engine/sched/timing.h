@@ -7,8 +7,13 @@
 #include "base/err.h"
 
 struct choice;
+struct metrics;
 struct session;
 
+// Whose numbers it counts in: from now on it is one of the model's that wait. Does nothing the second time.
+void timing_accepted(struct session *s, struct metrics *m);
+// The state it leaves and the one it enters: keeps the gauges of what waits and what runs.
+void timing_moved(const struct session *s, int from, int to);
 // Where a session is entered into SESSION_QUEUED, and where it is admitted for the first time.
 void timing_queued(struct session *s, int64_t now_ns);
 void timing_begun(struct session *s, int64_t now_ns);

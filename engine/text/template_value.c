@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "engine/text/template_int.h"
@@ -28,6 +29,8 @@ bool template_value_charge(struct run *r, size_t bytes)
     r->steps += 1 + (int64_t)(bytes >> 6);
     if (r->steps > TEMPLATE_MAX_STEPS)
         template_value_fail(r, ERR_TOO_LARGE, "the template takes more than %d steps", TEMPLATE_MAX_STEPS);
+    else if (!r->failed && cancel_due(16 + bytes / 4))
+        template_value_fail(r, ERR_CANCELLED, "stopped: nobody waits for it any more");
     return !r->failed;
 }
 

@@ -6,10 +6,11 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/cancel.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { MAX_TEXT = 4096, MAX_NODES = 1 << 24 };
+enum { MAX_TEXT = 4096, MAX_NODES = 1 << 24, LOOK = 1 << 14 };
 
 struct node {
     int32_t child, sibling;  // 0: none (the root is never anybody's child)
@@ -208,6 +209,8 @@ bool tokenizer_added_next(const struct tokenizer_added *a, const struct tokenize
     if (a->n == 1)
         return false;
     for (size_t s = from; s < t->len; s++) {
+        if (s % LOOK == LOOK - 1 && cancel_due(LOOK / 4))
+            return false;  // what is left is one text, which the next look stops
         if (!a->first[(uint8_t)t->data[s]])
             continue;
         size_t end = 0;

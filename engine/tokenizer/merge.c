@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
+
 enum {
     SHORT_WORD = 24,
     WIDE = 4,  // children of a heap entry: they share a cache line
@@ -169,9 +171,9 @@ static void propose(struct merge_word *w, int32_t left, merge_pair_fn *pair, con
 
 static void run_long(struct merge_word *w, merge_pair_fn *pair, const void *model)
 {
-    for (size_t i = 0; i + 1 < w->n; i++)
+    for (size_t i = 0; i + 1 < w->n && !cancel_due(4); i++)
         propose(w, (int32_t)i, pair, model);
-    while (w->heap_n && !w->failed) {
+    while (w->heap_n && !w->failed && !cancel_due(8)) {
         struct merge_cand c = heap_pop(w);
         struct merge_sym *l = &w->syms[c.at];
         // Symbols only grow, so equal length from the same start means the pair is still the one that was proposed.
@@ -189,5 +191,5 @@ err_code tokenizer_merge_run(struct merge_word *w, merge_pair_fn *pair, const vo
         run_short(w, pair, model);
     else if (!w->failed && w->n > 1)
         run_long(w, pair, model);
-    return w->failed ? err_set(e, ERR_MEMORY, "no memory for a word of %u bytes", w->bytes) : ERR_OK;
+    return w->failed ? err_set(e, ERR_MEMORY, "no memory for a word of %u bytes", w->bytes) : cancel_check(w->bytes, e);
 }

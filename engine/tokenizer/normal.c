@@ -13,6 +13,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/cancel.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/tokenizer/regex.h"
@@ -155,7 +156,7 @@ static err_code run_form(const struct step *s, const struct tokenizer_text *in, 
 {
     struct segment g = {0};
     bool ok = true;
-    for (size_t i = 0; ok && i < in->len;) {
+    for (size_t i = 0; ok && i < in->len && !cancel_due(8);) {
         const char *p = in->data + i;
         size_t n = in->len - i, len = 0;
         while (len < n && (unsigned char)p[len] < 0x80 && form_keeps_ascii(p + len + 1, n - len - 1))
@@ -184,7 +185,7 @@ static err_code run_form(const struct step *s, const struct tokenizer_text *in, 
 
 static void run_lower(const struct tokenizer_text *in, struct tokenizer_text *out)
 {
-    for (size_t i = 0; i < in->len;) {
+    for (size_t i = 0; i < in->len && !cancel_due(4);) {
         uint32_t cp = 0;
         int k = utf8_decode(in->data + i, in->len - i, &cp);
         size_t len = (size_t)(k > 0 ? k : 1);
@@ -295,7 +296,7 @@ static bool is_ideograph(uint32_t cp)
 
 static void run_bert(enum step_kind kind, const struct tokenizer_text *in, struct tokenizer_text *out)
 {
-    for (size_t i = 0, len; i < in->len; i += len) {
+    for (size_t i = 0, len; i < in->len && !cancel_due(4); i += len) {
         uint32_t cp = 0;
         int k = utf8_decode(in->data + i, in->len - i, &cp);
         len = (size_t)(k > 0 ? k : 1);
@@ -335,6 +336,8 @@ err_code tokenizer_normal_run(const struct tokenizer_normal *n, struct tokenizer
         rc = run_step(&n->steps[i], text, scratch, m, e);
         if (rc == ERR_OK)
             rc = tokenizer_text_check(scratch, e);
+        if (rc == ERR_OK)
+            rc = cancel_check(0, e);
         tokenizer_text_swap(text, scratch);
     }
     return rc;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/mem.h"
 
 enum {
@@ -224,6 +225,8 @@ err_code tokenizer_regex_next(const struct tokenizer_regex *re, struct tokenizer
 {
     if (!match_init(m))
         return err_set(e, ERR_MEMORY, "no memory to match a pattern");
+    if (cancel_check(16, e))
+        return e->code;
     int rc;
     do {
         PCRE2_SPTR s = (PCRE2_SPTR)(text ? text : "");

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/tokenizer/model.h"
 
-enum { MAX_TEXT = 1 << 30 };
+enum { MAX_TEXT = 1 << 30, PART = 1 << 20 };
 
 #define KIND(name) extern const struct tokenizer_kind tokenizer_##name##_kind;
 #include "engine/tokenizer/tokenizers.def"
@@ -111,6 +112,8 @@ static err_code encode_plain(const struct tokenizer *t, struct tokenizer_scratch
     for (size_t i = 0; rc == ERR_OK && i < s->pieces.n; i++) {
         rc = t->kind->encode(t, s, s->pieces.v[i].text, s->pieces.v[i].len, ids, e);
         ids->over = ids->max && ids->len > ids->max;
+        if (rc == ERR_OK)
+            rc = cancel_check(s->pieces.v[i].len, e);
         if (rc == ERR_OK && ids->over)
             rc = err_set(e, ERR_TOO_LARGE, "the text has more than %zu tokens", ids->max);
     }
@@ -166,9 +169,14 @@ static err_code gather(struct tokenizer_text *text, const struct text_span *span
     for (size_t i = 0; i < nspans; i++) {
         if (spans[i].len > (size_t)MAX_TEXT - text->len)
             return err_set(e, ERR_TOO_LARGE, "text to tokenise is longer than %d bytes", MAX_TEXT);
-        tokenizer_text_add(text, spans[i].text, spans[i].len, NULL, spans[i].trusted);
+        for (size_t at = 0, n; at < spans[i].len && !cancel_due(PART / 64); at += n) {
+            n = spans[i].len - at < PART ? spans[i].len - at : PART;
+            tokenizer_text_add(text, spans[i].text + at, n, NULL, spans[i].trusted);
+        }
     }
-    err_code rc = tokenizer_text_check(text, e);
+    err_code rc = cancel_check(0, e);
+    if (rc == ERR_OK)
+        rc = tokenizer_text_check(text, e);
     if (rc == ERR_OK && text->len && !utf8_valid(text->data, text->len))
         rc = err_set(e, ERR_INVALID, "text to tokenise is not UTF-8");
     return rc;
@@ -198,7 +206,9 @@ err_code tokenizer_encode(const struct tokenizer *t, const struct text_span *spa
 {
     struct tokenizer_scratch s = {0};
     size_t start = ids->len;
-    err_code rc = gather(&s.text, spans, nspans, e);
+    err_code rc = cancel_check(CANCEL_EVERY / 16, e);  // many short texts are long work too
+    if (rc == ERR_OK)
+        rc = gather(&s.text, spans, nspans, e);
     if (rc)
         goto out;
     for (int i = 0; add_special && i < t->nbefore; i++)

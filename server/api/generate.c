@@ -321,8 +321,9 @@ static void make_head(struct generation *g)
     struct buf b;
     buf_init(&b, 4096);
     const struct api_format *format = g->format;
-    buf_printf(&b, "{\"id\":\"%s%016llx%08x\",\"object\":\"%s\",\"created\":%lld,\"model\":", format->id_prefix,
-               (unsigned long long)rng_os(), (unsigned)rng_os(), g->stream ? format->chunk_object : format->object,
+    g->r->answer_id = arena_printf(&g->r->arena, "%s%016llx%08x", format->id_prefix, (unsigned long long)rng_os(),
+                                   (unsigned)rng_os());
+    buf_printf(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->r->answer_id, g->stream ? format->chunk_object : format->object,
                (long long)clock_unix_s());
     api_jsonout_text(&b, g->model->name);
     buf_printf(&b, ",\"system_fingerprint\":\"fp_%012llx\"", (unsigned long long)(fingerprint(g->model) >> 16));

@@ -183,7 +183,7 @@ static const char *base_url(struct request *r)
     const char *host = request_header(r, "Host"), *proto = request_header(r, "X-Forwarded-Proto");
     char own[256];
     if (host && strlen(host) < 300)
-        return arena_printf(&r->arena, "%s://%s", proto && !strcmp(proto, "https") ? "https" : "http", host);
+        return arena_printf(&r->arena, "%s://%s", r->secure || (proto && !strcmp(proto, "https")) ? "https" : "http", host);
     if (!server_address(r->server, 0, own, sizeof own) || strncmp(own, "http", 4) != 0)
         return "http://localhost";
     return arena_strdup(&r->arena, own);

@@ -8,5 +8,6 @@ find "$1" -path "$1/tests" -prune -o -name '*.o' -print | sort | while read -r o
         case $src in $pat) prefix=$(echo "$p" | sed "s/@/$stem/"); break;; esac
     done < tests/lint/prefixes.txt
     nm --defined-only -g "$o" | awk -v p="$prefix" -v s="$src" '
+        s == "server/refusal.c" && $3 == "MHD_queue_response" { next }  # in place of the one in the library
         $3 != "main" && $3 != p && index($3, p "_") != 1 { print s ": exports " $3 ", expected " p "_*" }'
 done | { ! grep .; }

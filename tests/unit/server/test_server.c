@@ -19,7 +19,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/admin.h"
 #include "server/health.h"
+#include "server/metrics.h"
 #include "server/request.h"
 #include "server/routes.h"
 #include "server/server.h"
@@ -253,6 +255,11 @@ static const struct route routes[] = {
     {"POST", "/stream", ROUTE_KEY, ROUTE_JSON, handle_stream},
     {"POST", "/upload", ROUTE_KEY, ROUTE_UPLOAD, handle_upload},
     {"GET", "/version", ROUTE_OPEN, ROUTE_NO_BODY, health_version},
+    {"GET", "/metrics", ROUTE_METRICS, ROUTE_NO_BODY, metrics_get},
+    {"GET", "/admin/status", ROUTE_ADMIN, ROUTE_NO_BODY, admin_status},
+    {"POST", "/admin/drain", ROUTE_ADMIN, ROUTE_NO_BODY, admin_drain},
+    {"POST", "/admin/undrain", ROUTE_ADMIN, ROUTE_NO_BODY, admin_undrain},
+    {"POST", "/admin/reload", ROUTE_ADMIN, ROUTE_NO_BODY, admin_reload},
     {NULL, NULL, ROUTE_OPEN, ROUTE_NO_BODY, NULL},
 };
 
@@ -289,6 +296,7 @@ static void take_argument(const char *arg, struct server_config *c, struct lists
         take_list(arg, "origin", l->origins, &c->ncors) || take_list(arg, "host", l->hosts, &c->nhosts) ||
         take_int(arg, "header", &c->header_timeout_s) || take_int(arg, "idle", &c->idle_timeout_s) ||
         take_int(arg, "drain", &c->drain_timeout_s) || take_int(arg, "keepalive", &c->keepalive_s) ||
+        take_int(arg, "grace", &c->drain_grace_s) ||
         take_int(arg, "connections", &c->max_connections) || take_int(arg, "each", &c->max_connections_per_address))
         return;
     if (take_int(arg, "body", &value))
@@ -297,8 +305,14 @@ static void take_argument(const char *arg, struct server_config *c, struct lists
         c->max_upload = (size_t)value;
     else if (take_int(arg, "public", &value))
         c->allow_public = value;
+    else if (take_int(arg, "live", &value))
+        c->health_is_live = value;
     else if (!strncmp(arg, "port_file=", 10))
         c->port_file = arg + 10;
+    else if (!strncmp(arg, "admin=", 6))
+        c->admin_listen = arg + 6;
+    else if (!strncmp(arg, "admin_key=", 10))
+        c->admin_key = arg + 10;
     else
         fprintf(stderr, "what is %s?\n", arg);
 }
@@ -307,7 +321,7 @@ static int serve(int argc, char **argv)
 {
     struct lists l = {0};
     struct server_config c = {.routes = routes, .listen = l.listen, .api_keys = l.keys, .cors_origins = l.origins,
-                              .hosts = l.hosts};
+                              .hosts = l.hosts, .access_log = true};
     for (int i = 2; i < argc; i++)
         take_argument(argv[i], &c, &l);
     struct server *s;

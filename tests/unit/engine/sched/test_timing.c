@@ -78,6 +78,7 @@ static void test_gaps(void **state)
     assert_hist(&m.tpot_s, 1, .025);
     assert_hist(&m.inference_s, 1, .15);
     assert_hist(&m.e2e_s, 1, .2);
+    assert_hist(&m.task_s, 1, .2);
     assert_hist(&m.request_prompt_tokens, 1, 7);
     assert_hist(&m.request_generation_tokens, 1, 5);
     assert_hist(&m.request_max_tokens, 1, 30);

@@ -716,6 +716,7 @@ static bool load_step(struct entry *n)
     if (needs.kv_page) {
         kv = kv_share(c, n);
         kv = kv < needs.kv_most ? kv : needs.kv_most;
+        kv -= kv % needs.kv_page;
         least = c->config.kv_bytes || kv < needs.kv_least ? kv : needs.kv_least;
     }
     size_t rest = needs.step + needs.work_scratch + needs.reserve, left = memory_left(c->config.memory);
@@ -734,6 +735,7 @@ static void tear_down(struct entry *n)
     served_close(n->served);
     close_model(n);
     pthread_mutex_lock(&c->lock);
+    metrics_count(&n->metrics.evicted, n->victim);
     n->busy = n->victim = false;
     n->served = NULL;
     give_back(n);
@@ -758,7 +760,7 @@ static struct entry *next_to_load(struct catalog *c)
     struct entry *best = NULL;
     for (int i = 0; i < c->nentries; i++) {
         struct entry *n = c->entries[i];
-        bool goes = n->info.state == MODEL_LOADING && (!c->draining || n->nparked > 0);
+        bool goes = n->info.state == MODEL_LOADING && (!c->draining || n->nparked > 0 || !n->wanted);
         if (goes && (!best || n->order < best->order))
             best = n;
     }

@@ -155,12 +155,24 @@ err_code engine_submit(struct engine *en, struct task *t, struct ticket *ret_tic
     return catalog_submit(en->catalog, t, ret_ticket, e);
 }
 
+err_code engine_room(struct engine *en, const char *account, size_t bytes, err *e)
+{
+    if (atomic_load(&en->draining))
+        return err_set(e, ERR_DRAINING, "the server is shutting down");
+    return slot_room(en->slots, &(struct slot_load){account, 1, 0, bytes}, e);
+}
+
 void engine_cancel(struct engine *en, struct ticket ticket)
 {
     if (!slot_cancel(en->slots, ticket))
         return;
     sched_wake(en->sched);
     catalog_cancelled(en->catalog);
+}
+
+void engine_wake(struct engine *en)
+{
+    sched_wake(en->sched);
 }
 
 void engine_drain(struct engine *en)

@@ -12,7 +12,7 @@
 //
 // After a successful submit the task belongs to the engine. Its events come one at a time: EVENT_START once (unless it
 // failed before), then what the kind of task produces, then exactly one EVENT_END, after whose callback the engine frees
-// the task. Callbacks run on an engine thread: they must be short, must not wait, and may call only engine_cancel.
+// the task. Callbacks run on an engine thread: they must be short, must not wait, and may call only engine_cancel and engine_wake.
 // What an event points to lives until the callback returns.
 //
 // Nothing in an answer depends on what else runs (ARCHITECTURE §3): same task, same bits.
@@ -132,7 +132,12 @@ MUST_CHECK err_code engine_unload_model(struct engine *en, const char *name, err
 // this), ERR_BUSY, ERR_QUOTA, ERR_DRAINING, ERR_INVALID. What only preparation can find (template, context length) ends the task
 // with EVENT_END before EVENT_START.
 MUST_CHECK err_code engine_submit(struct engine *en, struct task *t, struct ticket *ret_ticket, err *e);
+// Whether the queue has room for a task of this account with so many bytes: asked before its samples are decoded, so that a
+// crowd costs nothing. ERR_BUSY, ERR_QUOTA, ERR_DRAINING as engine_submit, which may still refuse.
+MUST_CHECK err_code engine_room(struct engine *en, const char *account, size_t bytes, err *e);
 void engine_cancel(struct engine *en, struct ticket ticket);
+// Any thread: something a task waited for has changed (task.held).
+void engine_wake(struct engine *en);
 // Stops admitting (ERR_DRAINING); running tasks go on.
 void engine_drain(struct engine *en);
 

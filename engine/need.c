@@ -53,7 +53,7 @@ static void add_questions(struct slot_load *l, const struct decide *d)
 {
     add_text(l, d->state ? strlen(d->state) : 0);
     for (size_t i = 0; i < d->nquestions; i++) {
-        add_text(l, strlen(d->questions[i].text));
+        add_text(l, d->questions[i].text ? strlen(d->questions[i].text) : 0);  // nothing was checked yet
         for (size_t k = 0; k < d->questions[i].noptions; k++)
             add_text(l, strlen(d->questions[i].options[k]));
     }

@@ -2,6 +2,7 @@
 // engine's door (engine.h), which says how tasks are submitted and in which order events come.
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -240,6 +241,9 @@ struct task {
     enum task_class class;
     const char *account;       // who it is for: accounts share the engine by weight; NULL: the common one
     float weight;              // of the account; 1
+    // While true the task rests: it keeps its memory and is in no step. NULL: never. Must live until EVENT_END; whoever
+    // clears it calls engine_wake. After long rests its memory goes to others first, and then the task ends.
+    const atomic_bool *held;
     const char *cache_salt;    // prefix reuse only among tasks with the same salt; NULL: the common one
     union {
         struct generate generate;

@@ -6,6 +6,7 @@
 #include "engine/blocks/packed.h"
 #include "engine/decide/decide.h"
 #include "engine/family/family.h"
+#include "engine/memory.h"
 #include "engine/model.h"
 #include "engine/runner.h"
 #include "engine/sched/sched.h"
@@ -151,6 +152,7 @@ static void show_memory(const struct model *m, int lanes, FILE *out)
         fprintf(out, "; %.1f MB for the whole context\n", mb(kv_token_bytes(&l) * (size_t)m->context));
     }
     fprintf(out, "peak         %.1f MB%s\n", mb(total), m->family->gen ? " and the KV in use" : "");
+    fprintf(out, "budget       %.1f MB for all models on this machine\n", mb(memory_budget(0)));
 }
 
 err_code tools_show(const struct tools_model *t, FILE *out, err *e)

@@ -19,8 +19,15 @@ enum { FILE_MAX = 8 << 20 };
 struct reader {
     struct auth_table *t;
     int cap, plain;
-    unsigned char salt[APIKEY_SALT];  // of the plain keys, new at every start
 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static unsigned char plain_salt[APIKEY_SALT];  // new at every start; the same each time that keys are read
+
+static void draw_salt(void)
+{
+    apikey_random(plain_salt, sizeof plain_salt);
+}
 
 static struct apikey *next_key(struct reader *r)
 {
@@ -40,7 +47,7 @@ static err_code add_plain(struct reader *r, const char *key, err *e)
         return err_set_param(e, ERR_INVALID, "api_key", "API key %d is empty.", r->plain);
     struct apikey *k = next_key(r);
     snprintf(k->name, sizeof k->name, "key%d", r->plain);
-    memcpy(k->salt, r->salt, sizeof k->salt);
+    memcpy(k->salt, plain_salt, sizeof k->salt);
     apikey_digest(k->salt, key, k->digest);
     return ERR_OK;
 }
@@ -145,7 +152,7 @@ err_code auth_read(const struct auth_sources *from, struct auth_table **ret_tabl
     err local = {0};
     struct reader r = {.t = mem_new(sizeof *r.t)};
     atomic_init(&r.t->refs, 1);
-    apikey_random(r.salt, sizeof r.salt);
+    pthread_once(&once, draw_salt);
     err_code rc = ERR_OK;
     for (int i = 0; i < from->nkeys && !rc; i++)
         rc = add_plain(&r, from->keys[i], &local);

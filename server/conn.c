@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -182,12 +183,30 @@ static void close_if_stuck(struct conn *c)
     c->progress = now;
 }
 
+// A client that has sent more than the socket holds behind its request, and leaves, is not seen to: its end comes after
+// what nobody reads. So that is read and thrown away, and the connection ends with this answer.
+static void discard_behind(struct conn *c)
+{
+    char bytes[16 << 10];
+    int unread = 0;
+    if (!c->overrun && (ioctl(c->fd, FIONREAD, &unread) || unread < BEHIND_MAX))
+        return;
+    c->overrun = true;
+    for (int i = 0; i < 64 && recv(c->fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0; i++)
+        continue;
+}
+
 void conn_tick(struct conn *c, int64_t now_ns)
 {
     if (c->half_closed)
         close_if_stuck(c);
     if (c->deadline_ns && now_ns > c->deadline_ns)
         expire(c);
-    if (c->x && sse_keep_alive(c->x, now_ns, seconds(c->listener->server->config.keepalive_s)))
+    if (c->x && is_awaiting(c->x))
+        discard_behind(c);
+    int64_t quiet_ns = seconds(c->listener->server->config.keepalive_s);
+    if (c->x && c->x->phase == PHASE_HANDLER && now_ns - c->x->r.received_ns >= quiet_ns)
+        exchange_quiet(c->x);
+    if (c->x && sse_keep_alive(c->x, now_ns, quiet_ns))
         conn_resume(c);
 }

@@ -88,6 +88,17 @@ void exchange_gone(struct exchange *x)
     pthread_mutex_unlock(&x->gone_lock);
 }
 
+void exchange_quiet(struct exchange *x)
+{
+    void (*on_quiet)(struct request *r) = x->r.on_quiet;
+    pthread_mutex_lock(&x->gone_lock);
+    if (x->taken && !x->ended && !x->gone && on_quiet) {
+        x->r.on_quiet = NULL;
+        on_quiet(&x->r);
+    }
+    pthread_mutex_unlock(&x->gone_lock);
+}
+
 void exchange_fail(struct exchange *x)
 {
     pthread_mutex_lock(&x->lock);

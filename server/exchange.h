@@ -20,6 +20,8 @@ bool exchange_end(struct exchange *x);
 void exchange_settle(struct exchange *x);
 // Loop thread: nobody waits for the answer any more. Runs on_gone unless the handler has answered or it ran before.
 void exchange_gone(struct exchange *x);
+// Loop thread: the client has waited long for a first byte. Runs on_quiet unless the handler has answered.
+void exchange_quiet(struct exchange *x);
 // Marks the stream: no more events, reader breaks off.
 void exchange_fail(struct exchange *x);
 // Tells the loop to look at x, unless this is the handler being called by the loop right now.

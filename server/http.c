@@ -131,7 +131,7 @@ void http_completed(void *cls, struct MHD_Connection *mhd, void **con_cls, enum 
     c->x = NULL;
     c->requests++;
     c->deadline_ns = clock_ns() + ((int64_t)s->config.idle_timeout_s + s->config.header_timeout_s) * 1000000000;
-    if (server_draining(s))
+    if (server_draining(s) || c->overrun)
         conn_kill(c);
     x->conn = NULL;
     drop(x);
@@ -318,17 +318,24 @@ static bool refused_key(struct exchange *x)
     return false;
 }
 
+static bool is_admin(struct exchange *x, const char *given)
+{
+    x->keys = auth_take(&x->r.server->auth);
+    const struct apikey *k = x->keys ? auth_find_key(x->keys, given) : NULL;
+    return k && k->admin && !apikey_expired(k, clock_unix_s());
+}
+
 static bool refused_admin(struct exchange *x)
 {
     const char *key = x->r.server->config.admin_key;
     if (x->route->auth != ROUTE_ADMIN || !key)
         return false;
     const char *given = given_key(x);
-    if (given && admin_key_is(given, key))
+    if (given && (admin_key_is(given, key) || is_admin(x, given)))
         return false;
     err e = {0};
     request_set_header(&x->r, "www-authenticate", "Bearer");
-    err_set(&e, ERR_INVALID, "This needs the admin key.");
+    err_set(&e, ERR_INVALID, "This needs the admin key, or an API key with the option admin.");
     refuse(x, 401, "invalid_api_key", &e);
     return true;
 }
@@ -473,9 +480,20 @@ static size_t content_length(const struct exchange *x)
     return strlen(v) > 18 ? SIZE_MAX : (size_t)strtoull(v, NULL, 10);
 }
 
+// As it can be logged: MHD takes any bytes for a method.
+static const char *method_text(struct exchange *x, const char *method)
+{
+    char *text = arena_strndup(&x->r.arena, method, strnlen(method, 32));
+    for (char *p = text; *p; p++)
+        *p = *p > ' ' && *p < 0x7f ? *p : '?';
+    return text;
+}
+
 static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *mhd, const char *method, const char *version)
 {
-    x->r.method = arena_strndup(&x->r.arena, method, strnlen(method, 32));
+    x->r.method = method_text(x, method);
+    if (x->conn->overrun)
+        return MHD_NO;  // a part of what came was thrown away
     copy_headers(x, mhd);
     take_request_id(x);
     take_trace(x);

@@ -42,7 +42,7 @@ void metrics_answered(struct exposition *x, const struct route *route, int statu
 void metrics_refused(struct exposition *x, err_code why);  // counts refusals for want of room, quota or time
 const struct buf *metrics_render(struct exposition *x, const struct metrics_now *now, bool router_only);
 
-// The models' gauges added up.
+// Of all models together.
 int64_t metrics_running(const struct exposition *x);
 int64_t metrics_waiting(const struct exposition *x);
 

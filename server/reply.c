@@ -303,7 +303,7 @@ struct MHD_Response *reply_response(struct exchange *x)
         if (soon)
             add(m, "retry-after-ms", "1000");
     }
-    if (server_draining(x->r.server))
+    if (server_draining(x->r.server) || x->conn->overrun)
         add(m, "connection", "close");
     return m;
 }

@@ -7,6 +7,7 @@
 // nor will run.
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,7 +38,11 @@ struct request {
     struct upload *upload;      // the form when the route wants one
     struct json_t *json;        // the parsed body when the route wants JSON: always an object
     int64_t received_ns;        // clock_ns() when the last body byte was read
+    atomic_bool behind;         // the reader of its stream is far behind: a producer that can should rest (task.held)
     void (*on_gone)(struct request *r);  // set by the handler, may be NULL
+    // Set by the handler of a stream that may open before it has anything to say, or NULL. Called on the loop thread, once,
+    // when the request has waited for keepalive_s: from the 200 on comments keep proxies from giving up. Not after the answer.
+    void (*on_quiet)(struct request *r);
     void *ud;                   // the handler's
 };
 

@@ -240,9 +240,13 @@ static void *watch_models(void *arg)
     struct watcher *w = arg;
     for (int i = 0; i < w->config->nmodels; i++) {
         const char *name = w->config->models[i].name;
+        if (listed(&w->config->lazy, name))
+            continue;  // one that a request asked for meanwhile, and that failed, is that request's affair
         if (engine_wait_model(w->engine, name, &w->error)) {
-            if (w->error.code != ERR_DRAINING)
+            if (w->error.code != ERR_DRAINING) {
+                err_wrap(&w->error, "model '%s'", name);
                 kill(getpid(), SIGTERM);
+            }
             return NULL;
         }
         struct model_info info;

@@ -50,6 +50,7 @@ enum {
     BYTES_RING_MAX = 32 << 20,   // and in one of bytes: sound is made faster than it is played
     SSE_EVENT_MAX = 16 << 20,    // one event on an empty ring
     TICK_MS = 200,
+    BEHIND_MAX = 32 << 10,       // unread bytes behind a request that is being answered
 };
 
 struct listener {
@@ -78,6 +79,7 @@ struct conn {
     struct tls_credential *credential;  // with TLS; until MHD has closed the session
     char peer[48];          // IP address, or "unix"
     bool half_closed;       // the client will send nothing more
+    bool overrun;           // it sent so much behind the request that is answered that the rest is thrown away
     uint64_t progress;      // of the request, at the last tick
     int fd;
     unsigned requests;

@@ -1,6 +1,7 @@
 // Streamed answers. A producer on any thread appends to the exchange's ring; MHD's reader, on the loop thread, copies
-// out and suspends the connection when the ring is empty. A reader that falls ring_max bytes behind loses its stream:
-// nothing is ever dropped from the middle and no producer ever waits.
+// out and suspends the connection when the ring is empty. When three quarters of ring_max wait, request.behind asks the
+// producer to rest, until no more than a quarter does. A reader that falls ring_max bytes behind all the same loses its
+// stream: nothing is ever dropped from the middle and no producer ever waits.
 #include "server/stream.h"
 
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "server/exchange.h"
 #include "server/request.h"
 #include "server/state.h"
@@ -46,6 +48,8 @@ void stream_put(struct exchange *x, const char *p, size_t n)
     memcpy(x->ring + at, p, first);
     memcpy(x->ring, p + first, n - first);
     x->len += n;
+    if (x->len >= x->ring_max / 4 * 3)
+        atomic_store(&x->r.behind, true);
 }
 
 static size_t ring_get(struct exchange *x, char *out, size_t max)
@@ -94,13 +98,19 @@ ssize_t stream_read(struct exchange *x, char *out, size_t max)
 {
     pthread_mutex_lock(&x->lock);
     ssize_t n = 0;
+    bool was_behind = atomic_load(&x->r.behind);
     if (x->failed)
         n = MHD_CONTENT_READER_END_WITH_ERROR;
     else if (x->len)
         n = (ssize_t)ring_get(x, out, max);
     else if (x->eof)
         n = MHD_CONTENT_READER_END_OF_STREAM;
+    bool caught_up = was_behind && (x->failed || x->len <= x->ring_max / 4);
+    if (caught_up)
+        atomic_store(&x->r.behind, false);
     pthread_mutex_unlock(&x->lock);
+    if (caught_up && x->r.server->engine)
+        engine_wake(x->r.server->engine);
     return n;
 }
 

@@ -43,7 +43,7 @@ static void end(struct wire *w, enum wire_end how)
     if (how != WIRE_WHOLE || !w->keep)
         wire_close(w, false);
     w->state = WIRE_IDLE;
-    w->again = true;
+    w->again = w->fd >= 0;
     w->handler->on_end(w->ud, how);
 }
 
@@ -62,6 +62,7 @@ static void send_rest(struct wire *w)
         ssize_t n = send(w->fd, w->out + w->sent, w->out_len - w->sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
+        w->refused |= n < 0 && errno == ECONNREFUSED;  // is told once
         if (n < 0)
             break;  // EAGAIN waits; what is broken shows when it is read, after what the server said before
         w->sent += (size_t)n;
@@ -89,6 +90,7 @@ void wire_start(struct wire *w, const char *bytes, size_t len)
     w->out_len = len;
     w->sent = 0;
     w->nline = 0;
+    w->refused = false;
     w->state = WIRE_HEAD;
     if (w->fd < 0 && !open_socket(w))
         end(w, WIRE_REFUSED);
@@ -226,6 +228,8 @@ static void closed(struct wire *w, bool broken)
     bool unheard = w->state == WIRE_HEAD && w->nline == 0 && w->again;
     if (w->state == WIRE_IDLE) {
         wire_close(w, false);
+    } else if (w->refused) {
+        end(w, WIRE_REFUSED);
     } else if (unheard) {  // the server had closed the kept connection before the request came: once more, as clients do
         w->repeats++;
         wire_close(w, false);

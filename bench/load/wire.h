@@ -47,7 +47,7 @@ struct wire {
     enum wire_state state;
     bool again;    // the connection served a request before, so it may have been closed meanwhile
     bool to_close; // the body ends with the connection
-    bool keep;
+    bool keep, refused;
     size_t left;   // of the body or chunk
     char line[8192];
     size_t nline;

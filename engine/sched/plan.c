@@ -1,4 +1,4 @@
-// plan.c - decode rows with pages to grow into, then prefill within the budget.
+// plan.c - decoding rows with pages to grow into, then lane by lane what else there is room for.
 #include "engine/sched/plan.h"
 
 #include "engine/metrics.h"
@@ -9,6 +9,37 @@
 bool plan_is_decoding(const struct session *s, const struct choice *c)
 {
     return served_is_live(c) && c->nids > s->nprompt && c->nids - c->seq.kv.len == 1;
+}
+
+bool plan_is_due(const struct session *s, const struct choice *c)
+{
+    return s->share.lane != SHARE_BATCH && !session_decides(s) && !s->held_ns && plan_is_decoding(s, c);
+}
+
+// The stem of a work's rounds stays live when it is computed.
+static bool is_extra(const struct session *s, const struct choice *c)
+{
+    return served_is_live(c) && c->nids > c->seq.kv.len && !plan_is_due(s, c);
+}
+
+bool plan_has_extra(const struct session *s)
+{
+    for (int k = 0; k < s->n; k++)
+        if (is_extra(s, &s->choices[k]))
+            return true;
+    return false;
+}
+
+double plan_rest_s(const struct served *m, const struct session *s)
+{
+    double rest = 0;
+    for (int k = 0; k < s->n; k++) {
+        const struct choice *c = &s->choices[k];
+        int have = served_is_live(c) ? c->seq.kv.len : 0;
+        if (!c->done && (k == 0 || c->active) && c->nids > have)
+            rest += cost_prompt_s(&m->cost, have, c->nids - have);
+    }
+    return rest;
 }
 
 // A page for the next position. With a window a prompt can run out of promised pages too.
@@ -33,20 +64,40 @@ static bool grow_all(const struct served *m, struct session *s)
 }
 
 // Pages for this step, oldest sessions first; somebody pays when there are none.
-static void make_room(struct served *m)
+static void make_room(struct served *m, bool extras)
 {
-    for (int i = 0; i < m->nrunning; i++)
-        if (!grow_all(m, m->running[i])) {
+    for (int i = 0; i < m->nrunning; i++) {
+        struct session *s = m->running[i];
+        if ((extras || s->share.lane != SHARE_BATCH) && !grow_all(m, s)) {
             admit_preempt(m, admit_victim(m));
             i = -1;  // the list is another
         }
+    }
 }
 
 static void add_item(struct served *m, struct session *s, struct choice *c, int rows, enum batch_out out)
 {
     int before = m->batch.b.nout;
     int first = batch_add(&m->batch, &c->seq.kv, c->ids + c->seq.kv.len, rows, out);
-    m->items[m->nitems++] = (struct plan_item){s, c, rows, first, m->batch.b.nout - before};
+    m->items[m->nitems++] = (struct plan_item){.session = s, .choice = c, .rows = rows, .first_out = first,
+                                               .nout = m->batch.b.nout - before};
+}
+
+// The step with one more item; what the item adds to it.
+static void add_cost(struct served *m, const struct cost_step *with, bool extra)
+{
+    struct plan_item *it = &m->items[m->nitems - 1];
+    it->extra = extra;
+    it->cost_s = cost_predict_s(&m->cost, with) - cost_predict_s(&m->cost, &m->step);
+    m->step = *with;
+}
+
+static void add_row(struct served *m, struct session *s, struct choice *c, bool extra)
+{
+    struct cost_step with = m->step;
+    cost_add_decode(&m->cost, &with, c->seq.kv.len);
+    add_item(m, s, c, 1, BATCH_OUT_LAST);
+    add_cost(m, &with, extra);
 }
 
 static void plan_decode(struct served *m)
@@ -54,10 +105,9 @@ static void plan_decode(struct served *m)
     for (int i = 0; i < m->nrunning; i++) {
         struct session *s = m->running[i];
         for (int k = 0; k < s->n && served_in_step(m, s); k++)
-            if (plan_is_decoding(s, &s->choices[k]))
-                add_item(m, s, &s->choices[k], 1, BATCH_OUT_LAST);
+            if (plan_is_due(s, &s->choices[k]))
+                add_row(m, s, &s->choices[k], false);
     }
-    m->decode_rows = m->batch.b.rows;
 }
 
 static void count_prompt(struct served *m, struct session *s, int cached)
@@ -87,13 +137,30 @@ static bool begin_prompt(struct served *m, struct session *s, struct choice *c)
     return true;
 }
 
-static void plan_prompt(struct served *m, struct session *s, struct choice *c, int *budget)
+// Whether the step may be that one. The first extra always fits.
+static bool fits(const struct served *m, const struct cost_step *with, double limit_s)
 {
+    return m->nitems == 0 || !m->items[m->nitems - 1].extra || cost_predict_s(&m->cost, with) <= limit_s;
+}
+
+static bool token_fits(const struct served *m, const struct choice *c, double limit_s)
+{
+    struct cost_step one = m->step;
+    cost_add_prompt(&m->cost, &one, c->seq.kv.len, 1, 0);
+    return m->prefill_rows < m->core->config.prefill_chunk && fits(m, &one, limit_s);
+}
+
+static void plan_prompt(struct served *m, struct session *s, struct choice *c, double limit_s)
+{
+    if (!token_fits(m, c, limit_s))
+        return;
     if (c->seq.kv.npages * KV_PAGE_TOKENS == c->seq.kv.len && !begin_prompt(m, s, c))
         return;
-    int left = c->nids - c->seq.kv.len, rows = left < *budget ? left : *budget;
+    int left = c->nids - c->seq.kv.len, most = m->core->config.prefill_chunk - m->prefill_rows;
     int stop = prefix_seq_stop(s->prefix, &c->seq) - c->seq.kv.len;
-    rows = rows < stop ? rows : stop;
+    most = most < left ? most : left;
+    int rows = cost_fit(&m->cost, &m->step, c->seq.kv.len, most < stop ? most : stop,
+                        limit_s - cost_predict_s(&m->cost, &m->step));
     bool stem = session_has_rounds(s) && c == session_stem(s);
     enum batch_out out = rows == left && !stem ? BATCH_OUT_LAST : BATCH_OUT_NONE;
     if (session_wants_prompt_logprobs(s)) {
@@ -104,42 +171,86 @@ static void plan_prompt(struct served *m, struct session *s, struct choice *c, i
     }
     if (rows <= 0 || !prefix_seq_reserve(s->prefix, &c->seq, c->seq.kv.len + rows))
         return;
+    struct cost_step with = m->step;
+    cost_add_prompt(&m->cost, &with, c->seq.kv.len, rows, out == BATCH_OUT_ALL ? rows : out == BATCH_OUT_LAST);
     add_item(m, s, c, rows, out);
+    add_cost(m, &with, true);
     m->prefill_rows += rows;
-    *budget -= rows;
 }
 
-static void plan_prefill(struct served *m)
+// A row of batch work or of a decision.
+static void plan_row(struct served *m, struct session *s, struct choice *c, double limit_s)
 {
-    int budget = cost_budget(&m->cost, m->decode_rows, m->core->config.prefill_chunk);
-    for (int i = 0; i < m->nrunning && budget > 0; i++) {
-        struct session *s = m->running[i];
-        for (int k = 0; k < s->n && budget > 0 && served_in_step(m, s); k++)
-            if (served_is_live(&s->choices[k]) && !plan_is_decoding(s, &s->choices[k]))
-                plan_prompt(m, s, &s->choices[k], &budget);
+    struct cost_step with = m->step;
+    cost_add_decode(&m->cost, &with, c->seq.kv.len);
+    if (fits(m, &with, limit_s) && grow(s, c))
+        add_row(m, s, c, true);
+}
+
+static void plan_session(struct served *m, struct session *s, double limit_s)
+{
+    s->planned = true;
+    for (int k = 0; k < s->n; k++) {
+        struct choice *c = &s->choices[k];
+        if (!is_extra(s, c))
+            continue;
+        if (plan_is_decoding(s, c))
+            plan_row(m, s, c, limit_s);
+        else
+            plan_prompt(m, s, c, limit_s);
     }
 }
 
-// Decisions and generation take turns: all rows of a step have the adapter or none.
-static bool choose_kind(const struct served *m)
+static bool is_full(const struct served *m, double limit_s)
 {
-    bool kinds[2] = {false, false};
-    for (int i = 0; i < m->nrunning; i++)
-        if (m->running[i]->state != SESSION_WORK)
-            kinds[session_decides(m->running[i])] = true;
-    return kinds[0] && kinds[1] ? m->decide_next : kinds[1];
+    return m->nitems > 0 && m->items[m->nitems - 1].extra && cost_predict_s(&m->cost, &m->step) >= limit_s;
 }
 
-void plan_step(struct served *m)
+// The next session of the lane by rank that was not looked at.
+static struct session *next_of(const struct served *m, enum share_lane lane, int64_t now)
+{
+    struct session *best = NULL;
+    struct share_rank first = {0};
+    for (int i = 0; i < m->nrunning; i++) {
+        struct session *s = m->running[i];
+        if (s->planned || s->share.lane != lane || !served_in_step(m, s) || !plan_has_extra(s))
+            continue;
+        struct share_rank r = share_rank(&s->share, plan_rest_s(m, s), now);
+        if (!best || share_before(&r, &first)) {
+            best = s;
+            first = r;
+        }
+    }
+    return best;
+}
+
+static void plan_extras(struct served *m, const struct plan_room *room)
+{
+    struct sched_core *core = m->core;
+    double start = cost_predict_s(&m->cost, &m->step);
+    int64_t now = core->now_ns();
+    for (int i = 0; i < m->nrunning; i++)
+        m->running[i]->planned = false;
+    for (unsigned lanes = (1u << SHARE_LANES) - 1; lanes;) {
+        enum share_lane lane = share_next(&core->share, lanes);
+        lanes &= ~(1u << lane);
+        double limit = start + (lane == SHARE_BATCH ? room->batch_room_s : room->room_s);
+        for (struct session *s; !is_full(m, limit) && (s = next_of(m, lane, now));)
+            plan_session(m, s, limit);
+    }
+}
+
+void plan_step(struct served *m, const struct plan_room *room)
 {
     batch_clear(&m->batch);
-    m->nitems = m->decode_rows = m->prefill_rows = m->prompt_logits = 0;
-    m->decide = choose_kind(m);
-    m->decide_next = !m->decide;
+    m->nitems = m->prefill_rows = m->prompt_logits = 0;
+    m->step = (struct cost_step){0};
+    m->decide = room->decide;
     m->batch.b.logits = m->decide ? NULL : m->logits;
     m->batch.b.hidden = m->decide ? m->hidden : NULL;
     m->batch.b.adapter = m->decide;
-    make_room(m);
+    make_room(m, room->extras);
     plan_decode(m);
-    plan_prefill(m);
+    if (room->extras)
+        plan_extras(m, room);
 }

@@ -10,6 +10,13 @@
 #include "base/rng.h"
 #include "engine/metrics.h"
 
+// Who has a share of the cache: all roots of one account.
+struct domain {
+    struct domain *next;
+    uint64_t id;
+    int roots, cached;  // cached: pages
+};
+
 struct prefix_node {
     struct prefix_node *parent, *root;            // parent NULL: a root
     struct prefix_node *chain;                    // of the hash table
@@ -23,6 +30,7 @@ struct prefix_node {
     int holders;                                  // of these, those that hold its page
     int pins;                                     // sequences that will copy its state
     int children, cached;                         // cached: of a root, pages below it
+    struct domain *domain;                        // of a root
     int end, reach;                               // positions up to its last token; most there ever were below it
     bool listed;
     size_t key_bytes;
@@ -38,7 +46,8 @@ struct prefix {
     struct prefix_node **table;
     size_t buckets, count;      // count includes roots
     int cached, evictable, promised;
-    int domains;                // roots with pages
+    int full_domains;           // that have pages
+    struct domain *domains;
     uint64_t clock;
     struct prefix_node *roots;
     struct prefix_node cp;      // list head
@@ -71,6 +80,55 @@ void prefix_count_to(struct prefix *p, struct metrics *m)
     p->metrics = m;
 }
 
+// ---- domains
+
+static void join_domain(struct prefix *p, struct prefix_node *root, uint64_t id)
+{
+    struct domain *d = p->domains;
+    while (d && d->id != id)
+        d = d->next;
+    if (!d) {
+        d = mem_new(sizeof *d);
+        *d = (struct domain){.next = p->domains, .id = id};
+        p->domains = d;
+    }
+    d->roots++;
+    root->domain = d;
+}
+
+// It has no pages any more.
+static void leave_domain(struct prefix *p, struct prefix_node *root)
+{
+    struct domain *d = root->domain, **link = &p->domains;
+    root->domain = NULL;
+    if (--d->roots > 0)
+        return;
+    while (*link != d)
+        link = &(*link)->next;
+    *link = d->next;
+    free(d);
+}
+
+void prefix_seq_charge(struct prefix *p, const struct prefix_seq *s, const char *account)
+{
+    struct prefix_node *root = s->node->root;
+    if (!account || root->cached > 0)
+        return;
+    leave_domain(p, root);
+    join_domain(p, root, map_hash(account, strlen(account)));
+}
+
+static void count_page(struct prefix *p, const struct prefix_node *n, int by)
+{
+    struct prefix_node *root = n->root;
+    struct domain *d = root->domain;
+    bool before = d->cached > 0;
+    p->cached += by;
+    root->cached += by;
+    d->cached += by;
+    p->full_domains += (d->cached > 0) - before;
+}
+
 void prefix_close(struct prefix *p)
 {
     if (!p)
@@ -80,6 +138,8 @@ void prefix_close(struct prefix *p)
         while (p->table[b]) {
             struct prefix_node *n = p->table[b];
             p->table[b] = n->chain;
+            if (!n->parent)
+                leave_domain(p, n);
             free(n->state);
             free(n);
         }
@@ -208,8 +268,7 @@ static void set_page(struct prefix *p, struct prefix_node *n, void *page)
 {
     n->page = page;
     kv_page_ref(p->pool, page);
-    p->cached++;
-    p->domains += n->root->cached++ == 0;
+    count_page(p, n, 1);
 }
 
 static void remove_node(struct prefix *p, struct prefix_node *n)
@@ -227,6 +286,8 @@ static void remove_node(struct prefix *p, struct prefix_node *n)
         n->after->before = n->before;
     if (n->parent)
         n->parent->children--;
+    else
+        leave_domain(p, n);
     free(n);
 }
 
@@ -249,21 +310,20 @@ static void give_up(struct prefix *p, struct prefix_node *n)
     drop_state(p, n);
     kv_page_unref(p->pool, n->page);
     n->page = NULL;
-    p->cached--;
+    count_page(p, n, -1);
     p->evictable--;
-    p->domains -= --n->root->cached == 0;
     remove_bare(p, n);
 }
 
-// The oldest of a root that has more than its share, else the oldest of all.
+// The oldest of a domain that has more than its share, else the oldest of all.
 static struct prefix_node *victim(const struct prefix *p)
 {
     struct prefix_node *best = NULL;
     bool best_over = false;
-    int share = kv_pool_pages(p->pool) / (p->domains > 0 ? p->domains : 1);
+    int share = kv_pool_pages(p->pool) / (p->full_domains > 0 ? p->full_domains : 1);
     for (struct prefix_node *r = p->roots; r; r = r->after) {
         struct prefix_node *n = r->lru_after;
-        bool over = r->cached > share;
+        bool over = r->domain->cached > share;
         if (n == r || (best && (over < best_over || (over == best_over && n->last_use > best->last_use))))
             continue;
         best = n;
@@ -416,8 +476,10 @@ void prefix_seq_init(struct prefix *p, struct prefix_seq *s, const char *salt, b
     const char *key = salt ? salt : "";
     size_t bytes = strlen(key) + adapter;
     s->node = find(p, NULL, key, bytes);
-    if (!s->node)
+    if (!s->node) {
         s->node = insert(p, NULL, key, bytes);
+        join_domain(p, s->node, map_hash(key, bytes));
+    }
     s->node->users++;
 }
 
@@ -811,9 +873,26 @@ static bool node_is_sound(const struct prefix *p, const struct prefix_node *n)
            n->listed == (n->holders == 0 && (p->window || n->children == 0));
 }
 
+static bool domains_are_sound(const struct prefix *p)
+{
+    int full = 0, cached = 0;
+    for (const struct domain *d = p->domains; d; d = d->next) {
+        int roots = 0, pages = 0;
+        for (const struct prefix_node *r = p->roots; r; r = r->after) {
+            roots += r->domain == d;
+            pages += r->domain == d ? r->cached : 0;
+        }
+        if (roots != d->roots || roots == 0 || pages != d->cached)
+            return false;
+        full += pages > 0;
+        cached += pages;
+    }
+    return full == p->full_domains && cached == p->cached;
+}
+
 bool prefix_check(const struct prefix *p)
 {
-    int cached = 0, evictable = 0, domains = 0, of_roots = 0;
+    int cached = 0, evictable = 0;
     size_t count = 0, listed = 0, on_lists = 0, states = 0, on_states = 0;
     for (size_t b = 0; b < p->buckets; b++)
         for (const struct prefix_node *n = p->table[b]; n; n = n->chain) {
@@ -824,13 +903,11 @@ bool prefix_check(const struct prefix *p)
             evictable += n->page && n->holders == 0;
             listed += n->parent && n->listed;
             states += n->state != NULL;
-            of_roots += n->cached;
-            domains += n->cached > 0;
         }
     for (const struct prefix_node *n = p->cp.cp_after; n != &p->cp; n = n->cp_after)
         on_states += n->state != NULL;
     return count == p->count && cached == p->cached && evictable == p->evictable && listed == on_lists &&
-           of_roots == cached && domains == p->domains && states == on_states &&
+           domains_are_sound(p) && states == on_states &&
            states * p->state_bytes == p->checkpoint_bytes &&
            (p->checkpoint_bytes == 0 || p->checkpoint_bytes <= p->checkpoint_most) && p->promised >= 0 &&
            prefix_unclaimed(p) >= 0;

@@ -17,7 +17,7 @@
 //
 // Pages: every page is free, in the tree only (evictable: nobody uses it), or used by sequences. A promise is a claim on
 // pages not taken yet; the sum of promises never exceeds free + evictable, so a sequence that stays within its promise
-// always finds a page. Eviction takes the least recently used leaf, of a root that has more than its share of the pool
+// always finds a page. Eviction takes the least recently used leaf, of an account that has more than its share of the pool
 // first: who fills the cache flushes his own, not that of others. This file is the only place that allocates.
 //
 // A recurrent state cannot be cut at a page, so it is kept whole at some positions (checkpoints): every
@@ -65,6 +65,8 @@ static inline int prefix_pages(int positions)
 
 // salt NULL: the common one. adapter: what is computed with the adapter on, which is another tree than without.
 void prefix_seq_init(struct prefix *p, struct prefix_seq *s, const char *salt, bool adapter);
+// Whose share of the cache the root's pages count to: of who was the first to have some there. NULL: the salt's own.
+void prefix_seq_charge(struct prefix *p, const struct prefix_seq *s, const char *account);
 // Adopts cached pages after the ones it has, as long as they end at or before position limit. Only while s holds full
 // pages alone. Each adopted page uses up one promised page. Returns s->kv.len.
 int prefix_seq_match(struct prefix *p, struct prefix_seq *s, const int32_t *ids, int limit);

@@ -85,8 +85,9 @@ static err_code check(const struct session *s, const struct ids *ids, int *ret_m
         if (ids->data[i] < 0 || ids->data[i] >= s->model->vocab)
             return err_set_param(e, ERR_INVALID, field, "token id %d is outside the vocabulary of %d", ids->data[i],
                                  s->model->vocab);
+    // A limit on the answer is a limit, no demand: where the context ends before it, the answer ends, with FINISH_LENGTH.
     size_t context = (size_t)s->context, want = g->max_tokens > 0 ? (size_t)g->max_tokens : g->max_tokens < 0;
-    if (ids->len + want > context)
+    if (ids->len + (want > 0) > context)
         return err_set_param(e, ERR_CONTEXT, field,
                              "This model's maximum context length is %zu tokens. However, you requested %zu tokens (%zu "
                              "in the prompt, %zu in the completion).", context, ids->len + want, ids->len, want);
@@ -94,7 +95,8 @@ static err_code check(const struct session *s, const struct ids *ids, int *ret_m
     if (g->max_tokens < 0 && room < context && room > ids->len)
         context = room;  // no limit was asked for: what the memory allows for all choices together is one
     // The last token is not computed, so the prompt's positions and one token fewer are.
-    *ret_max_out = g->max_tokens >= 0 ? g->max_tokens : (int)(context - ids->len);
+    int most = (int)(context - ids->len);
+    *ret_max_out = g->max_tokens >= 0 && g->max_tokens < most ? g->max_tokens : most;
     size_t positions = ids->len + (size_t)(*ret_max_out > 1 ? *ret_max_out - 1 : 0);
     size_t pages = (size_t)prefix_pages((int)positions) * n;
     if (pages > pool)

@@ -1,11 +1,10 @@
-// sched.c - the scheduler's thread: admission, the plan of a step, the step, and what comes of it.
+// sched.c - the scheduler's thread: takes what arrives, makes turns (turn.h), tells how it stands.
 //
 // Everything in struct sched above `lock` belongs to the scheduler thread; what is below it is shared and locked. Events
 // are sent without the lock held. A plan is made, computed and worked off by the same thread, so it needs no lock either.
 #include "engine/sched/sched.h"
 
 #include <assert.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,28 +12,20 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/family/family.h"
 #include "engine/model.h"
 #include "engine/sched/admit.h"
-#include "engine/sched/commit.h"
 #include "engine/sched/line.h"
-#include "engine/sched/plan.h"
 #include "engine/sched/served.h"
-#include "engine/sched/work.h"
+#include "engine/sched/turn.h"
 #include "kernels/team.h"
 
-enum {
-    PARK_MS = 500,          // the longest sleep, so that the heartbeat goes on
-    SLICE_MS = 50,          // of a work's step
-};
+enum { PARK_MS = 500 };  // the longest sleep, so that the heartbeat goes on
 
 struct sched {
     struct sched_core core;
     struct line *line;  // before the prep threads
     pthread_t thread;
     bool started;
-    int turn;           // model that goes first next
-    uint64_t arrivals;
 
     pthread_mutex_t lock;
     pthread_cond_t wake, answered;
@@ -59,85 +50,6 @@ static void end_all(struct sched *s, const err *why)
         while (m->nrunning > 0)
             served_end_running(m, m->running[m->nrunning - 1], why);
     }
-}
-
-// ---- a step
-
-// Ends what is done, went wrong or was cancelled meanwhile.
-static void settle(struct served *m)
-{
-    for (int i = m->nrunning - 1; i >= 0; i--) {
-        struct session *s = m->running[i];
-        err e = {0};
-        if (s->failure.code)
-            served_end_running(m, s, &s->failure);
-        else if (session_over(s))  // before a cancel that came after its last token
-            served_end_running(m, s, NULL);
-        else if (session_must_end(s, INT64_MIN, &e))
-            served_end_running(m, s, &e);
-    }
-}
-
-static void forward(struct lane *lane, void *arg)
-{
-    const struct served *m = arg;
-    m->model->family->gen->forward(m->model, &m->batch.b, lane);
-}
-
-// One batch through the language model. False: there was nothing to compute.
-static bool run_batch(struct served *m)
-{
-    struct sched_core *s = m->core;
-    if (m->nseqs == 0)
-        return false;
-    plan_step(m);
-    if (m->nitems == 0)  // making room took the pages of all of this kind; the other kind goes on
-        plan_step(m);
-    if (m->nitems == 0)
-        return false;
-    double start = clock_s();
-    team_run(s->team, forward, m);
-    double took = clock_s() - start;
-    cost_learn(&m->cost, m->decode_rows, m->prefill_rows, took);
-    s->stats.busy_s += took;
-    commit_step(m);
-    return true;
-}
-
-static void work_step(struct lane *lane, void *arg)
-{
-    struct work *w = arg;
-    w->ops->step(w, lane);
-}
-
-// One step of the next session whose work has one. False: none has.
-static bool run_work(struct served *m)
-{
-    for (int i = 1; i <= m->nrunning; i++) {
-        int k = (m->work_turn + i) % m->nrunning;
-        struct session *s = m->running[k];
-        if (!s->ready || s->failure.code)
-            continue;
-        double start = clock_s();
-        s->work->slice_ns = clock_ns() + SLICE_MS * 1000000LL;
-        team_run(m->core->team, work_step, s->work);
-        m->core->stats.busy_s += clock_s() - start;
-        m->work_turn = k;
-        if (!slot_cancelled(s->slots, s->ticket))
-            admit_advance(s);
-        return true;
-    }
-    return false;
-}
-
-// A step of a work and one of the language model take turns when both have something to do.
-static bool step(struct served *m)
-{
-    bool worked = m->work_next ? run_work(m) || run_batch(m) : run_batch(m) || run_work(m);
-    m->work_next = !m->work_next;
-    m->core->stats.steps += worked;
-    settle(m);
-    return worked;
 }
 
 // ---- the thread
@@ -216,8 +128,7 @@ static bool receive(struct sched *s, bool idle)
     while (list) {
         struct session *x = list;
         list = x->next;
-        x->arrival = ++s->arrivals;
-        served_insert(x->owner->waiting, &x->owner->nwaiting, x);
+        admit_arrive(x->owner, x);
     }
     return go_on;
 }
@@ -229,27 +140,13 @@ static void sweep_line(struct sched *s, int64_t now)
         session_end(x, &why);
 }
 
-// One round over the models. True: a step was made.
 static bool turn(struct sched *s)
 {
     pthread_mutex_lock(&s->lock);
     int n = s->nmodels;
     pthread_mutex_unlock(&s->lock);
-    int64_t now = clock_ns();
-    sweep_line(s, now);
-    for (int i = 0; i < n; i++) {
-        admit_sweep(s->models[i], now);
-        admit_waiting(s->models[i]);
-    }
-    for (int i = 0; i < n; i++) {
-        int k = (s->turn + i) % n;
-        if (s->models[k]->nrunning == 0)
-            continue;
-        s->turn = k + 1;
-        if (step(s->models[k]))
-            return true;
-    }
-    return false;
+    sweep_line(s, clock_ns());
+    return turn_make(&s->core, s->models, n);
 }
 
 static void *run(void *arg)
@@ -269,6 +166,7 @@ static void *run(void *arg)
         worked = turn(s);
     err_set(&e, ERR_DRAINING, "the server is shutting down");
     end_all(s, &e);
+    share_done(&s->core.share);
     team_close(s->core.team);
     return NULL;
 }
@@ -287,6 +185,7 @@ err_code sched_open(const struct sched_config *c, struct slot_table *slots, stru
     struct sched *s = mem_new(sizeof *s);
     s->core.config = *c;
     s->core.slots = slots;
+    s->core.now_ns = clock_ns;
     s->line = line;
     s->inbox_end = &s->inbox;
     if (s->core.config.prefill_chunk <= 0)

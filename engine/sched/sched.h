@@ -8,18 +8,15 @@
 //     sched_close(s);                                        // ends every session with ERR_DRAINING
 //     served_close(m);                                       // afterwards
 //
-// A turn of the thread: take what arrived, end what was cancelled or is late, admit, then one step of one model; models
-// with something to do take turns. A step is one of a work (work.h) or one batch, by turns; decisions and generation have
-// batches of their own, since the adapter is on for all rows or for none. A batch holds every decoding row of the model
-// and prefill tokens up to a budget, all of it to the oldest prompt, what is left to the next. The budget keeps a step
-// near 100 ms (scheduling.md §0.2) from two running averages, the time of a decode step of that many rows and the time of
-// a prefill token. Budget and order change when a token is computed, never which.
+// A turn of the thread: take what arrived, end what was cancelled or is late, admit, then one step of one model (turn.h).
+// How long a step takes is predicted (cost.h); who gets the time beside the decoding rows is decided by lanes and accounts
+// (share.h). Decisions and generation have batches of their own, since the adapter is on for all rows or for none.
+// Scheduling changes when a token is computed, never which.
 //
 // Memory: a session is admitted when pages for its prompt and the next 256 tokens of each choice can be promised, and
-// takes further promises as it grows. When there are none left the youngest session is preempted: it keeps what it knows,
-// gives its pages back, and is computed again later. The oldest is never preempted, and prep refuses what could not
-// run alone, so every stream ends. Within a model sessions are admitted in order of arrival; works beyond their
-// max_running let others pass.
+// takes further promises as it grows. When there are none left somebody is preempted: he keeps what he knows, gives his
+// pages back, and is computed again later. The oldest is never preempted, and prep refuses what could not run alone, so
+// every stream ends. Who is admitted next: admit.h.
 #pragma once
 
 #include <stdbool.h>

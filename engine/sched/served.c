@@ -151,6 +151,25 @@ static err_code open_step(struct served *m, err *e)
     return open_hidden(m, nout, e);
 }
 
+// What the model's size says of its steps.
+static void cost_shape(const struct served *m, struct cost_shape *ret)
+{
+    const struct model *model = m->model;
+    *ret = (struct cost_shape){.lanes = team_size(m->core->team), .token_macs = (double)model->token_macs,
+                               .token_bytes = (double)model->token_bytes, .head_macs = (double)model->vocab * model->hidden,
+                               .key_bytes = (double)m->token_bytes};
+    if (!m->pool)
+        return;
+    const struct kv_layout *l = kv_pool_layout(m->pool);
+    double all = 0;
+    for (int g = 0; g < l->ngroups; g++)
+        all += (double)l->groups[g].layers * l->groups[g].heads * l->groups[g].head_dim;
+    ret->ngroups = l->ngroups < COST_GROUPS ? l->ngroups : COST_GROUPS;
+    for (int g = 0; g < ret->ngroups; g++)
+        ret->groups[g] = (struct cost_group){
+            (double)l->groups[g].layers * l->groups[g].heads * l->groups[g].head_dim / all, l->groups[g].window};
+}
+
 static void show_memory(const struct served *m, bool loaded)
 {
     if (!m->metrics)
@@ -165,7 +184,9 @@ static void show_memory(const struct served *m, bool loaded)
 
 void served_show_pages(const struct served *m, bool loaded)
 {
-    if (!m->metrics || !m->pool)
+    if (!m->metrics)
+        return;
+    if (!m->pool)
         return;
     int pages = loaded ? kv_pool_pages(m->pool) : 0;
     metrics_set(&m->metrics->kv_pages, pages);
@@ -180,7 +201,6 @@ err_code served_open(struct sched_core *s, struct model *model, struct metrics *
     m->core = s;
     m->model = model;
     m->metrics = metrics;
-    cost_init(&m->cost);
     int nslots = slot_count(s->slots);
     m->waiting = mem_new((size_t)nslots * sizeof *m->waiting);
     m->running = mem_new((size_t)nslots * sizeof *m->running);
@@ -190,6 +210,9 @@ err_code served_open(struct sched_core *s, struct model *model, struct metrics *
         code = open_pool(m, kv_bytes, e);
     if (!code && model->family->gen)
         code = open_step(m, e);
+    struct cost_shape shape;
+    cost_shape(m, &shape);
+    cost_init(&m->cost, &shape);
     if (code) {
         served_close(m);
         return code;
@@ -283,7 +306,7 @@ bool served_is_live(const struct choice *c)
 
 bool served_in_step(const struct served *m, const struct session *s)
 {
-    return session_decides(s) == m->decide && s->state != SESSION_WORK;
+    return session_decides(s) == m->decide && s->state != SESSION_WORK && !s->held_ns;
 }
 
 // ---- memory of running sessions
@@ -330,7 +353,7 @@ void served_give_memory(struct served *m, struct session *s)
 
 void served_end(struct sched_core *s, struct session *x, const err *why)
 {
-    (void)s;
+    share_leave(&s->share, &x->share);
     session_end(x, why);
 }
 

@@ -1,6 +1,7 @@
 // served.h - a model as it is served: its memory, its sessions, and the step being made. What the scheduler's files share:
 //
-//     sched.c     the thread: what arrives, whose turn it is, the step itself
+//     sched.c     the thread: what arrives, what it tells others
+//     turn.c      whose step is next, how long it may be, the step itself
 //     admit.c     sessions begin (pages are promised), give their pages back, are ended
 //     plan.c      which rows the next step has
 //     commit.c    what a computed step brings
@@ -18,6 +19,7 @@
 #include "engine/sched/cost.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/session.h"
+#include "engine/sched/share.h"
 
 struct metrics;
 struct model;
@@ -30,6 +32,12 @@ struct sched_core {
     struct team *team;
     struct engine_stats stats;
     size_t charged;  // by all sessions together, beside the models' own
+    struct share share;
+    int64_t (*now_ns)(void);  // clock_ns; in tests a clock of their own
+    uint64_t arrivals;
+    // A cycle is a step of each model with decoding rows, and one of something else beside them (turn.c).
+    uint64_t cycle;
+    bool extra_done;
 };
 
 // A sequence's part of a step.
@@ -37,6 +45,8 @@ struct plan_item {
     struct session *session;
     struct choice *choice;
     int rows, first_out, nout;
+    bool extra;      // not a decoding row that every step has
+    double cost_s;   // what it adds to the step
 };
 
 struct served {
@@ -52,13 +62,13 @@ struct served {
     struct session **waiting, **running;  // by arrival
     int nwaiting, nrunning, nseqs;        // nseqs: choices of the running ones that are not done
     int nworks;                           // running ones with a work
-    int work_turn;                        // the running session whose work was stepped last
-    bool work_next, decide_next;          // what the next step prefers
+    uint64_t cycle;                       // in which its decoding rows had their last step
     bool decide;                          // the step is one of decisions: hidden states, adapter on
 
     struct batch_builder batch;
     struct plan_item *items;
-    int nitems, decode_rows, prefill_rows, prompt_logits;
+    struct cost_step step;
+    int nitems, prefill_rows, prompt_logits;
     float *logits, *spare;  // [max_out, vocab]; one row, for forks
     float *hidden;          // [max_out, model.hidden], when the model decides
     size_t logits_bytes, scratch_bytes, hidden_bytes, work_bytes;
@@ -99,7 +109,7 @@ void served_remove_at(struct session **list, int *n, int i);
 void served_remove(struct session **list, int *n, const struct session *s);
 int served_live_choices(const struct session *s);  // that have or will have a row
 bool served_is_live(const struct choice *c);
-bool served_in_step(const struct served *m, const struct session *s);  // of the kind the step is made of
+bool served_in_step(const struct served *m, const struct session *s);  // of the kind the step is made of, and not held
 // Memory that a session holds while it runs: its work and the recurrent states of its choices. The first has the model's
 // reserve; any other is charged to the budget. False: it must wait. ERR_MEMORY in s->failure: it would wait for ever. Taking
 // twice takes once: a preempted session keeps its work.

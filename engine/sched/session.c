@@ -96,7 +96,10 @@ err_code session_must_end(const struct session *s, int64_t now_ns, err *e)
 {
     if (slot_cancelled(s->slots, s->ticket))
         return err_set(e, ERR_CANCELLED, "the request was cancelled");
-    int64_t deadline = s->task->deadline_ns;
+    int64_t deadline = s->task->deadline_ns, begin = s->task->begin_deadline_ns;
+    if (s->waiting && begin && now_ns >= begin)
+        return err_set(e, ERR_LATE, "the request waited until %.3f s after it should have begun",
+                       (double)(now_ns - begin) * 1e-9);
     if (deadline && now_ns >= deadline)
         return err_set(e, ERR_TIMEOUT, "the deadline passed %.3f s ago", (double)(now_ns - deadline) * 1e-9);
     return ERR_OK;

@@ -24,6 +24,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "engine/sched/prefix.h"
+#include "engine/sched/share.h"
 #include "engine/sched/slot.h"
 #include "engine/sched/work.h"
 #include "engine/text/sampler.h"
@@ -90,8 +91,12 @@ struct session {
     size_t charged;        // of memory beside the model's, while it runs
     bool reserved;         // it runs in what the model has reserved
 
-    uint64_t arrival;      // order of admission
+    uint64_t arrival;      // order of age
+    struct share_entry share;  // whose turn it is
     int preempted;         // how often
+    bool planned;          // has rows in the step being made
+    int64_t held_ns;       // since when its reader is behind (task.held); 0: it is not
+    int64_t blocked_ns;    // since when there is no memory for it to begin; 0: it was not tried
     int led_at, led_still; // while it waits for a page: where its leader was, and for how many plans it has been there
     int nprompt, cached;   // tokens of the prompt (with rounds: of the stem)
     int prompt_tokens;     // usage

@@ -241,6 +241,15 @@ err_code slot_take(struct slot_table *t, const struct slot_load *load, struct ti
     return code;
 }
 
+err_code slot_room(struct slot_table *t, const struct slot_load *load, err *e)
+{
+    struct amount more = {load->n > 0 ? load->n : 1, load->tokens, load->bytes};
+    pthread_mutex_lock(&t->lock);
+    err_code code = refuse(t, load, &more, find_account(t, load->account ? load->account : ""), e);
+    pthread_mutex_unlock(&t->lock);
+    return code;
+}
+
 void slot_refine(struct slot_table *t, struct ticket ticket, size_t tokens)
 {
     struct slot *s = &t->slots[ticket.slot];

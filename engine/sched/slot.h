@@ -40,6 +40,8 @@ struct slot_table *slot_open(const struct slot_limits *limits);
 void slot_close(struct slot_table *t);
 
 MUST_CHECK err_code slot_take(struct slot_table *t, const struct slot_load *load, struct ticket *ret_ticket, err *e);
+// What slot_take would say, without taking anything: before work is put into a request that will be refused.
+MUST_CHECK err_code slot_room(struct slot_table *t, const struct slot_load *load, err *e);
 void slot_refine(struct slot_table *t, struct ticket ticket, size_t tokens);  // while it waits
 void slot_begin(struct slot_table *t, struct ticket ticket);
 void slot_give(struct slot_table *t, struct ticket ticket, bool waiting);  // waiting: it never began

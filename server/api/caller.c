@@ -61,12 +61,13 @@ static void read_salt(struct api_caller *c, struct fields *f)
     if (!k && !salt)
         return;
     buf_init(&domain, SALT_MAX + 1024);
-    buf_add_str(&domain, !k ? "" : *k->group ? "group:" : "key:");
-    buf_add_str(&domain, !k ? "" : *k->group ? k->group : k->name);
-    if (salt) {
-        buf_add_char(&domain, ' ');
-        buf_add_str(&domain, salt);
-    }
+    buf_add_str(&domain, !k ? "all " : *k->group ? "group " : "key ");
+    if (k && *k->group)
+        buf_printf(&domain, "%s ", k->group);  // names have no blanks
+    else if (k)
+        buf_add(&domain, k->digest, sizeof k->digest);  // not the name: that of a plain key is its place in a list
+    if (salt)
+        buf_printf(&domain, "+%s", salt);
     if (domain.over) {
         api_fields_fail(f, "string_above_max_length", "cache_salt", "Invalid 'cache_salt': at most %d bytes.", SALT_MAX);
     } else {
@@ -144,7 +145,7 @@ static void read_deadlines(struct api_caller *c, struct fields *f)
 
 void api_caller_read(struct api_caller *c, struct fields *f)
 {
-    *c = (struct api_caller){0};
+    *c = (struct api_caller){.behind = &f->r->behind};
     read_account(c, f->r);
     read_salt(c, f);
     read_class(c, f);
@@ -153,11 +154,12 @@ void api_caller_read(struct api_caller *c, struct fields *f)
 
 void api_caller_fill(const struct api_caller *c, struct task *t)
 {
-    t->account = arena_strdup(&t->arena, c->account);
+    t->account = c->account ? arena_strdup(&t->arena, c->account) : NULL;
     t->weight = c->weight;
     t->class = c->class;
     t->cache_salt = c->cache_salt ? arena_strdup(&t->arena, c->cache_salt) : NULL;
     t->arrived_ns = c->arrived_ns;
     t->deadline_ns = c->deadline_ns;
     t->begin_deadline_ns = c->begin_deadline_ns;
+    t->held = c->behind;
 }

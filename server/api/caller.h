@@ -16,6 +16,7 @@
 // Loop thread; what it points to lives as long as the request.
 #pragma once
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,7 @@ struct api_caller {
     enum task_class class;
     int64_t arrived_ns, deadline_ns, begin_deadline_ns;
     const char *tier;  // "service_tier" of the answer; NULL when it was not asked for
+    const atomic_bool *behind;  // the request's
 };
 
 extern const struct field api_caller_fields[];  // for api_fields_check

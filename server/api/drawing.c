@@ -192,6 +192,8 @@ static void on_picture(struct drawing *d, const struct drawing_item *it)
 {
     uint8_t *data;
     size_t len, n = 0;
+    if (!d->error.code && atomic_load(&d->unwanted))
+        err_set(&d->error, ERR_CANCELLED, "the client has gone");
     if (d->error.code || d->dead)
         return;
     if (!it->rgb) {
@@ -367,7 +369,8 @@ static void on_event(struct task *t, const struct event *ev)
 
 static void on_gone(struct request *r)
 {
-    const struct drawing *d = r->ud;
+    struct drawing *d = r->ud;
+    atomic_store(&d->unwanted, true);
     engine_cancel(d->engine, d->ticket);
 }
 

@@ -47,6 +47,7 @@ struct drawing {
     size_t reserved;           // bytes in keep
 
     atomic_int refs;
+    atomic_bool unwanted;      // nobody waits: what still comes is not encoded
     pthread_mutex_t lock;      // guards the list
     struct drawing_item *first, *last;
     bool busy;                 // a thread works on the list

@@ -78,7 +78,7 @@ void api_fields_fail_status(struct fields *f, int status, const char *code, cons
 void api_fields_reply(struct fields *f)
 {
     if (f->await) {
-        api_models_await(f->r, f->await);
+        api_models_await(f);
         return;
     }
     reply_problem(f->r, f->status, "invalid_request_error", f->code, &f->e);

@@ -598,6 +598,16 @@ static void on_gone(struct request *r)
     cancel_all(g);
 }
 
+// It waits in the queue, or for its model. What goes wrong from here on is an event.
+static void on_quiet(struct request *r)
+{
+    struct generation *g = r->ud;
+    pthread_mutex_lock(&g->lock);
+    if (!g->sse && !g->error.code)
+        open_stream(g);
+    pthread_mutex_unlock(&g->lock);
+}
+
 // ---- start
 
 // Hands one task to the engine. False when the request has failed, by this task or an earlier one.
@@ -658,6 +668,7 @@ void api_generate_start(struct generation *g)
     make_choices(g);
     g->r->ud = g;
     g->r->on_gone = on_gone;
+    g->r->on_quiet = g->stream ? on_quiet : NULL;
     g->pending = g->ntasks + 1;
     int i = 0;
     while (i < g->ntasks && submit(g, i))

@@ -11,8 +11,8 @@
 // come on engine threads, of several tasks at once, and g->lock guards what they share. The answer is given by whoever
 // takes the last of g->pending, when no task is left that could touch the request.
 //
-// A stream's 200 is sent when every task has been admitted (or when much text waits for the last of them): what goes
-// wrong before is an ordinary error answer, what goes wrong later an event {"error": ...} after which the stream closes
+// A stream's 200 is sent when every task has been admitted (or when much text waits for the last of them, or the client has
+// waited for keepalive_s): what goes wrong before is an ordinary error answer, what goes wrong later an event {"error": ...} after which the stream closes
 // without [DONE].
 #pragma once
 

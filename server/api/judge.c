@@ -47,7 +47,7 @@ static bool first_that_decides(const struct judge *j)
     int n = engine_models(j->engine, infos, ENGINE_MODELS_MAX), best = -1;
     for (int i = 0; i < n; i++) {
         bool decides = engine_model_known(&infos[i]) && (infos[i].can & CAN_DECIDE) &&
-                       apikey_may_use(j->r->key, infos[i].name);
+                       apikey_may_use(j->r->key, infos[i].parent[0] ? infos[i].parent : infos[i].name);
         if (decides && (best < 0 || (infos[i].native_decisions && !infos[best].native_decisions)))
             best = i;
     }

@@ -128,6 +128,12 @@ static json_t *model_json(const struct model_info *m, const struct model_info *i
                      aliases_of(infos, n, m->name), "max_model_len", m->context, "meta", meta);
 }
 
+// A key that may use a model may use its other names.
+static bool may_use(const struct request *r, const struct model_info *m)
+{
+    return apikey_may_use(r->key, m->name) || (m->parent[0] && apikey_may_use(r->key, m->parent));
+}
+
 // All models that the caller may use; the caller frees the array.
 static struct model_info *all_models(struct request *r, int *ret_count)
 {
@@ -135,7 +141,7 @@ static struct model_info *all_models(struct request *r, int *ret_count)
     int n = engine_models(server_engine(r->server), infos, MAX_MODELS);
     int fit = 0;
     for (int i = 0; i < n && i < MAX_MODELS; i++)
-        if (apikey_may_use(r->key, infos[i].name))
+        if (may_use(r, &infos[i]))
             infos[fit++] = infos[i];
     *ret_count = fit;
     return infos;
@@ -181,7 +187,11 @@ static void fail_unknown(struct fields *f, const char *name)
 // What the caller's key may not use does not exist for it.
 static bool find(const struct request *r, const char *name, struct model_info *ret_info)
 {
-    return apikey_may_use(r->key, name) && engine_find_model(server_engine(r->server), name, ret_info);
+    struct model_info info;
+    if (!engine_find_model(server_engine(r->server), name, &info) || !may_use(r, &info))
+        return false;
+    *ret_info = info;
+    return true;
 }
 
 void api_models_get(struct request *r)
@@ -226,7 +236,7 @@ static void change(struct request *r, err_code (*ask)(struct engine *en, const c
     err e = {0};
     api_fields_init(&f, r);
     api_fields_check(&f, known, 1, NULL, 0);
-    if (!api_fields_missing(&f, "model") && read_name(&f, &name) && !engine_find_model(en, name, &info))
+    if (!api_fields_missing(&f, "model") && read_name(&f, &name) && !find(r, name, &info))
         fail_unknown(&f, name);
     if (f.failed) {
         api_fields_reply(&f);
@@ -267,11 +277,19 @@ static void waited(struct api_job *job)
         request_again(job->r);
 }
 
-void api_models_await(struct request *r, const char *name)
+void api_models_await(struct fields *f)
 {
-    struct waiting *w = arena_alloc(&r->arena, sizeof *w);
-    api_job_init(&w->job, r, on_event, waited);
-    api_job_start(&w->job, api_job_task(&w->job, TASK_LOAD, name));
+    struct waiting *w = arena_alloc(&f->r->arena, sizeof *w);
+    struct fields own = *f;  // f has failed, for want of the model alone
+    own.failed = false;
+    own.await = NULL;
+    api_job_init(&w->job, f->r, on_event, waited);
+    api_job_read(&w->job, &own);
+    if (own.failed) {
+        api_fields_reply(&own);
+        return;
+    }
+    api_job_start(&w->job, api_job_task(&w->job, TASK_LOAD, f->await));
 }
 
 // No model is named: the only one there is, or the only one that can do it (of those never loaded that is not known).

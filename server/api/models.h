@@ -16,5 +16,5 @@ struct request;
 // are served when there is no such model, with 400 and the endpoints it serves when it is known to lack all of `can`
 // (task_bits; 0: any model will do).
 bool api_models_find(struct fields *f, unsigned can, struct model_info *ret_info);
-// Waits until the model is in memory, then calls the request's handler once more; answers with the error when it cannot be.
-void api_models_await(struct request *r, const char *name);
+// Waits until the model f->await is in memory, then calls the request's handler once more; answers with the error when it cannot be.
+void api_models_await(struct fields *f);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "codecs/audio_read.h"
 #include "server/api/fields.h"
 #include "server/api/form.h"
@@ -38,7 +39,7 @@ struct transcription {
     uint64_t seed;
 
     const struct upload_file *file;
-    atomic_bool stop;  // the client went away while the sound is decoded
+    atomic_bool stop;  // the client went away, or the deadline passed, while the sound is decoded
     struct audio audio;
     err error;
 
@@ -383,9 +384,16 @@ static void answer(struct api_job *job)
 
 // ---- from the file to the task
 
+static bool is_late(const struct transcription *t)
+{
+    return t->job.caller.deadline_ns && clock_ns() >= t->job.caller.deadline_ns;
+}
+
 static int64_t read_upload(void *ud, int64_t at, void *out, size_t n)
 {
     struct transcription *t = ud;
+    if (is_late(t))
+        atomic_store(&t->stop, true);
     return upload_read(t->job.r->upload, t->file, at, out, n);
 }
 
@@ -456,6 +464,8 @@ static void decoded(struct request *r)
         free(t->audio.samples);
         err_set(&t->error, ERR_CANCELLED, "the client has gone");
     }
+    if (t->error.code == ERR_CANCELLED && is_late(t))
+        err_set(&t->error, ERR_TIMEOUT, "the deadline passed while the sound was decoded");
     api_fields_clean(t->error.text);
     if (t->error.code == ERR_INVALID || t->error.code == ERR_UNSUPPORTED) {
         snprintf(t->error.param, sizeof t->error.param, "file");
@@ -495,6 +505,11 @@ static void start(struct request *r, bool translate)
     read_all(t, &f);
     if (f.failed) {
         api_fields_reply(&f);
+        return;
+    }
+    err full = {0};
+    if (engine_room(t->job.engine, t->job.caller.account, t->file->size, &full)) {
+        reply_error(r, &full);
         return;
     }
     r->ud = t;

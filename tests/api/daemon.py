@@ -69,7 +69,7 @@ class Daemon:
     def wait_for_models(self):
         def ready():
             status, _, body = self.call("GET", "/v1/models")
-            return status == 200 and all(m["meta"]["state"] == "ready" for m in body["data"])
+            return status == 200 and all(m["meta"]["state"] == "ready" or m["meta"]["lazy"] for m in body["data"])
         return self.until("model", ready)
 
     @property

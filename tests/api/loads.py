@@ -33,6 +33,21 @@ def descriptors(d):
     return len(os.listdir(f"/proc/{d.process.pid}/fd"))
 
 
+def metric(d, name):
+    """A number of /metrics, of all models together."""
+    r = d.open("GET", "/metrics")
+    text = r.read().decode()
+    r.connection.close()
+    values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name]
+    assert values, f"no {name} in /metrics"
+    return sum(values)
+
+
+def at_work(d):
+    """Requests and shares of key and value memory that are not given back."""
+    return sum(metric(d, f"vllm:{name}") for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"))
+
+
 def settles(read, want):
     """The value that read gives, once it is at most `want` or some time has passed."""
     stop = time.monotonic() + 5 * SLOW

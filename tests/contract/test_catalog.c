@@ -581,6 +581,74 @@ static void test_close_ends_waiting(void **state)
     client_done(&c);
 }
 
+// Recurrent states and works are charged when a task begins; without any memory to spare one runs at a time, in the
+// model's reserve.
+static const char *const spare_names[] = {"state", "work"};
+static const char *const spare_files[] = {"tests/fixtures/models/gguf-qwen35-q8_0/model.gguf", "tests/fixtures/embed/tiny"};
+
+static struct engine *open_spare(int i, size_t memory)
+{
+    struct engine_config c = settings(memory);
+    struct model_config m = {.name = spare_names[i], .path = spare_files[i]};
+    struct engine *en;
+    err e = {0};
+    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, m.name, &e))
+        fail_msg("%s", e.text);
+    return en;
+}
+
+static struct task *spare_task(int i)
+{
+    static const struct embed_input input = {.text = "one river and a stone", .len = 21};
+    struct task *t = i ? task_new(TASK_EMBED) : make_task(0);
+    t->model = spare_names[i];
+    if (i) {
+        t->embed.inputs = &input;
+        t->embed.ninputs = 1;
+    }
+    return t;
+}
+
+static void test_no_memory_to_spare(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    for (int i = 0; i < 2; i++) {
+        struct engine *en = open_spare(i, 0);
+        struct client want = {0}, c[N] = {0};
+        err e = {0};
+        assert_true(client_submit(&want, en, spare_task(i), &e));
+        client_wait(&want);
+        assert_int_equal(want.error.code, ERR_OK);
+        size_t memory = info_of(en, spare_names[i]).memory_bytes;
+        engine_close(en);
+        en = open_spare(i, memory + 12000);
+        for (int k = 0; k < N; k++)
+            assert_true(client_submit(&c[k], en, spare_task(i), &e));
+        for (int k = 0; k < N; k++) {
+            client_wait(&c[k]);
+            assert_int_equal(c[k].error.code, ERR_OK);
+            assert_int_equal(c[k].nids[0], want.nids[0]);
+            assert_int_equal(c[k].blob.len, want.blob.len);
+            if (i)
+                assert_memory_equal(c[k].blob.data, want.blob.data, want.blob.len);
+            else
+                assert_memory_equal(c[k].ids[0], want.ids[0], OUT * sizeof(int32_t));
+            client_done(&c[k]);
+        }
+        client_done(&want);
+        if (i == 0) {  // more states than there is memory for: an answer, and not a wait for ever
+            struct task *t = spare_task(0);
+            t->generate.n = 4;
+            assert_true(client_submit(&want, en, t, &e));
+            client_wait(&want);
+            assert_string_equal(want.error.param, "memory");
+            ends(&want, ERR_MEMORY);
+        }
+        close_engine(en);
+    }
+}
+
 // The engine's own model cannot be opened again: it stays, and its memory does not count.
 static void test_given_model(void **state)
 {
@@ -609,6 +677,7 @@ int main(void)
         cmocka_unit_test(test_check_after_loading),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_close_ends_waiting),
+        cmocka_unit_test(test_no_memory_to_spare),
         cmocka_unit_test(test_given_model),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -84,6 +84,8 @@ static void assert_all_free(struct engine *en)
     assert_int_equal(st.running + st.waiting, 0);
 }
 
+static uint64_t preempted;  // of all runs: how many there are in one depends on the machine's speed
+
 static void check(const struct setup *s)
 {
     struct prompts alone, got;
@@ -105,8 +107,9 @@ static void check(const struct setup *s)
     const struct metrics *m = engine_metrics(en, "m");
     printf("%s, KV %s, %zu pages: %d prompts, cancelled %d, preempted %d, tokens from the cache %d, evicted pages %d\n", s->model,
            s->kv, st.kv_pages, WAVES * PROMPTS, (int)st.cancelled, (int)st.preempted, (int)st.cached_tokens, (int)m->evictions);
-    assert_true(st.cancelled > 0 && st.preempted > 0);
-    assert_true(!s->cache || st.cached_tokens > 0);
+    assert_true(st.cancelled > 0);
+    assert_true(!s->cache || (st.cached_tokens > 0 && m->evictions > 0));
+    preempted += st.preempted;
     assert_all_free(en);
     engine_close(en);
     prompts_done(&alone);
@@ -116,7 +119,7 @@ static void check(const struct setup *s)
 static void test_dense(void **state)
 {
     (void)state;
-    check(&(struct setup){"llama-f32", "f32", "f32", 1100000, 2, true});
+    check(&(struct setup){"llama-f32", "f32", "f32", 1000000, 2, true});
 }
 
 static void test_quantised(void **state)
@@ -130,6 +133,8 @@ static void test_with_state(void **state)
 {
     (void)state;
     check(&(struct setup){"qwen35-f32", "int8", "f16", 200000, 1, false});
+    check(&(struct setup){"qwen35-f32", "int8", "f16", 2000000, 1, true});  // with memory for checkpoints
+    assert_true(preempted > 0);
 }
 
 int main(void)

@@ -62,6 +62,12 @@ bool engine_find_model(struct engine *en, const char *name, struct model_info *r
     return !strcmp(name, "m");
 }
 
+err_code engine_room(struct engine *en, const char *account, size_t bytes, err *e)
+{
+    (void)en, (void)account, (void)bytes, (void)e;
+    return ERR_OK;
+}
+
 err_code engine_load_model(struct engine *en, const char *name, err *e)
 {
     (void)en, (void)name, (void)e;

@@ -16,7 +16,10 @@
 
 enum { LAYERS = 2, HEADS = 2, HEAD_DIM = 2 };  // f32: a row is 8 bytes, one hash
 
+static _Atomic int64_t now_ns;
+
 struct fake {
+    struct fake_cost cost;
     _Atomic int64_t delay_ns;
     atomic_int nan_position;
     struct kv_layout layout;
@@ -104,9 +107,29 @@ static void read_logits(const struct fake *f, const struct batch *b, int out)
         logits[5] = NAN;
 }
 
+int64_t fake_now_ns(void)
+{
+    return atomic_load(&now_ns);
+}
+
+void fake_advance(double seconds)
+{
+    atomic_fetch_add(&now_ns, (int64_t)(seconds * 1e9));
+}
+
+static void spend(const struct fake_cost *c, const struct batch *b)
+{
+    double keys = 0;
+    for (int i = 0; i < b->rows; i++)
+        keys += b->pos[i];
+    fake_advance(c->fixed_s + c->row_s * b->rows + c->head_s * b->nout + c->key_s * keys);
+}
+
 static void forward(const struct model *m, const struct batch *b, struct lane *lane)
 {
     const struct fake *f = m->impl;
+    if (lane->id == 0)
+        spend(&f->cost, b);
     int64_t ns = atomic_load(&f->delay_ns) * b->rows;
     if (lane->id == 0 && ns > 0)
         nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);
@@ -164,6 +187,12 @@ struct model *fake_model_new(int context, struct fake_kind kind)
 void fake_model_set_delay(struct model *m, int64_t ns_per_row)
 {
     atomic_store(&((struct fake *)m->impl)->delay_ns, ns_per_row);
+}
+
+void fake_model_set_cost(struct model *m, const struct fake_cost *c)
+{
+    ((struct fake *)m->impl)->cost = *c;
+    fake_work_set_cost(c->work_s);
 }
 
 void fake_model_set_nan(struct model *m, int position)

@@ -26,6 +26,14 @@ struct model *fake_model(int context);
 struct model *fake_model_new(int context, struct fake_kind kind);
 int fake_works_alive(void);  // works made and not freed
 void fake_model_set_delay(struct model *m, int64_t ns_per_row);  // lane 0 sleeps
+// A clock of the test's own: steps of models with a cost, and of works, move it on by what they cost. For tests/helpers/sim.h.
+struct fake_cost {
+    double fixed_s, row_s, head_s, key_s;  // of a step; a row; a row of logits; a key that a row reads
+    double work_s;                         // a step of TASK_EMBED
+};
+void fake_model_set_cost(struct model *m, const struct fake_cost *c);
+int64_t fake_now_ns(void);
+void fake_advance(double seconds);
 void fake_model_set_nan(struct model *m, int position);  // logits of this position are NAN
 
 // The tokens choice `choice` gets; returns how many (max_out).

@@ -18,6 +18,12 @@
 enum { HEARD_MAX = 4096, END_ONES = 5 };  // a round ends with its fifth token 1
 
 static atomic_int alive;
+static double embed_step_s;  // set before anything runs
+
+void fake_work_set_cost(double step_s)
+{
+    embed_step_s = step_s;
+}
 
 int fake_works_alive(void)
 {
@@ -75,6 +81,7 @@ static void embed_step(struct work *work, struct lane *lane)
     lane_barrier(lane);
     if (lane->id > 0)
         return;
+    fake_advance(embed_step_s);
     w->state = ((uint64_t *)work->scratch)[(lane->count - 1) * 8];
     w->done = ++w->byte == in->len;
 }

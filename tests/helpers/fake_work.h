@@ -4,3 +4,5 @@
 #include "engine/sched/work.h"
 
 extern const struct work_ops fake_embed, fake_speak;
+
+void fake_work_set_cost(double step_s);

@@ -118,6 +118,35 @@ static void test_slow_reader_loses_the_stream(void **state)
     close_exchange(x);
 }
 
+// At three quarters the producer is asked to rest, and to go on at one quarter; a large event or a dead stream leave nobody
+// resting.
+static void test_slow_reader_is_waited_for(void **state)
+{
+    (void)state;
+    struct exchange *x = open_exchange();
+    struct sse *s = reply_sse(&x->r);
+    static char event[1000], out[1000];
+    for (int round = 0; round < 3; round++) {
+        while (!atomic_load(&x->r.behind))
+            assert_true(sse_send(s, event, sizeof event));
+        assert_in_range(x->len, SSE_RING_MAX / 4 * 3, SSE_RING_MAX / 4 * 3 + 1100);
+        for (int i = 0; i < 20; i++)
+            assert_true(sse_send(s, event, sizeof event));  // what was on its way
+        while (atomic_load(&x->r.behind)) {
+            assert_true(x->len > SSE_RING_MAX / 4);
+            assert_int_equal(stream_read(x, out, sizeof out), sizeof out);
+        }
+        assert_true(x->len <= SSE_RING_MAX / 4);
+    }
+    while (sse_send(s, event, sizeof event))
+        ;
+    assert_true(atomic_load(&x->r.behind));
+    (void)stream_read(x, out, sizeof out);
+    assert_false(atomic_load(&x->r.behind));  // it failed: the producer shall see that
+    sse_end(s, true);
+    close_exchange(x);
+}
+
 static void test_one_large_event(void **state)
 {
     (void)state;
@@ -336,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_order_and_end),
         cmocka_unit_test(test_ring_against_a_copy),
         cmocka_unit_test(test_slow_reader_loses_the_stream),
+        cmocka_unit_test(test_slow_reader_is_waited_for),
         cmocka_unit_test(test_one_large_event),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_keep_alive),

@@ -302,7 +302,8 @@ static void slow_and_clear(int port)
     open_client(&c, port);
     gnutls_record_send(c.session, "GET / HTTP/1.1\r\n", 16);
     int silent = dial(port), clear = dial(port);
-    assert_true(send(clear, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 37, MSG_NOSIGNAL) > 0);
+    static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_true(send(clear, request, strlen(request), MSG_NOSIGNAL) > 0);
     expect(&c, "request_timeout");
     assert_true(recv(silent, &byte, 1, 0) <= 0);
     char answer[64] = "";

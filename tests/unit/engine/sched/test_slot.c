@@ -120,6 +120,10 @@ static void test_tokens_and_bytes(void **state)
     take(t, NULL, 1, 400, 4000, &b);
     slot_refine(t, b, 300);
     assert_string_equal(refused(t, NULL, 1, 0, 1001, ERR_BUSY), "4000 bytes of requests are waiting, at most 5000 may");
+    err e = {0};
+    assert_int_equal(slot_room(t, &(struct slot_load){.bytes = 1001}, &e), ERR_BUSY);
+    assert_int_equal(slot_room(t, &(struct slot_load){.bytes = 1000}, &e), ERR_OK);
+    assert_int_equal(slot_waiting(t), 2);  // nothing was taken
     slot_begin(t, b);
     assert_int_equal(slot_waiting_tokens(t), 600);
     slot_give(t, a, true);

@@ -49,6 +49,7 @@ static struct {
     char content_type[64];
     bool bytes, bytes_ok;      // a stream of bytes; how it ended
     int again;                 // request_again was called so often
+    err room;         // what engine_room answers
     const char *loaded, *unloaded;  // what engine_load_model and engine_unload_model were last called with
     bool work_waits;           // request_work does nothing; the test calls the two itself
     void (*work)(struct request *r), (*work_done)(struct request *r);

@@ -45,6 +45,7 @@ static struct apikey key(const char *name, const char *options)
     apikey_init(&k);
     assert_int_equal(apikey_set_name(&k, name, &e), ERR_OK);
     assert_int_equal(apikey_set_all(&k, options, &e), ERR_OK);
+    apikey_digest(k.salt, name, k.digest);
     return k;
 }
 

@@ -124,6 +124,8 @@ static void test_await(void **state)
     assert_int_equal(fake.status, 503);
     done();
     two_models();
+    refused(api_completions_create, "{\"prompt\":\"a\",\"model\":\"org/big\",\"timeout\":-1}", 400, "timeout", "decimal_below_min_value");
+    two_models();
     refused(api_completions_create, "{\"prompt\":\"a\",\"model\":7}", 400, "model", "invalid_type");
 }
 

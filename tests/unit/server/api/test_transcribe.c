@@ -297,6 +297,19 @@ static void test_failures(void **state)
     done();
 }
 
+// A full queue is said before the file is decoded.
+static void test_full(void **state)
+{
+    (void)state;
+    ready();
+    err_set(&fake.room, ERR_BUSY, "full");
+    fake.work_waits = true;
+    SEND(api_transcribe_create, "model", "tiny");
+    assert_int_equal(fake.status, 503);
+    assert_null(fake.work);
+    done();
+}
+
 static void test_client_leaves(void **state)
 {
     (void)state;
@@ -340,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_english_only),
         cmocka_unit_test(test_stream),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_full),
         cmocka_unit_test(test_client_leaves),
     };
     return cmocka_run_group_tests(tests, set_up_all, tear_down_all);

@@ -63,6 +63,7 @@ struct generate {
     const char *const *stop;  // matched on text across tokens; never returned
     size_t nstop;
     bool ignore_eos;
+    bool progress;     // EVENT_PROGRESS after each step of the prompt
     bool echo;         // text completion: the prompt's text comes first
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
 };
@@ -166,7 +167,8 @@ enum event_kind {
     EVENT_LANGUAGE,  // TASK_TRANSCRIBE, before the first segment: text is the code
     EVENT_SEGMENT,   // TASK_TRANSCRIBE
     EVENT_AUDIO,     // TASK_SPEAK: samples that follow the ones before
-    EVENT_PROGRESS,  // TASK_IMAGE: done of total denoise steps of picture `choice`; the first has done 0
+    EVENT_PROGRESS,  // TASK_IMAGE: done of total denoise steps of picture `choice`; the first has done 0. TASK_GENERATE with
+                     // progress, before the first token: done of total prompt tokens are computed
     EVENT_IMAGE,     // TASK_IMAGE: a partial or final picture of `choice`
     EVENT_DECISION,  // TASK_DECIDE: choice is the question's number
     EVENT_END,     // the last one, always; error.code tells how it went

@@ -57,8 +57,12 @@ struct exchange *exchange_of(const struct request *r)
 void exchange_settle(struct exchange *x)
 {
     struct quota_account *a = atomic_exchange(&x->quota, NULL);
-    if (a)
-        quota_spend(a, x->used - x->estimate);
+    if (!a)
+        return;
+    pthread_mutex_lock(&x->lock);
+    int64_t used = (int64_t)x->facts.prompt_tokens + x->facts.completion_tokens;
+    pthread_mutex_unlock(&x->lock);
+    quota_spend(a, used - x->estimate);
     quota_release(a);
 }
 

@@ -51,11 +51,6 @@ void request_note(struct request *r, const struct request_facts *facts)
     pthread_mutex_unlock(&x->lock);
 }
 
-void request_usage(struct request *r, int64_t tokens)
-{
-    exchange_of(r)->used += tokens;
-}
-
 static void run_work(uv_work_t *w)
 {
     struct exchange *x = w->data;

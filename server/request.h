@@ -72,16 +72,14 @@ struct json_t *reply_error_json(const err *e);
 // What the log says of a request that failed through no fault of its caller; replies with a status from 500 up note it
 // themselves. Before the answer, or before sse_end.
 void request_problem(struct request *r, const err *e);
-// What the log says of the work done. Any thread, until the answer or sse_end; the last call counts. The texts live as long
-// as the request.
+// What the log says of the work done, and what its tokens take from the quota of its key. Any thread, until the answer or
+// sse_end; the last call counts. The texts live as long as the request.
 struct request_facts {
     const char *model, *finish;  // NULL: not known
     int prompt_tokens, cached_tokens, completion_tokens;
     int64_t first_ns;            // clock_ns() of the first token; 0: none yet
 };
 void request_note(struct request *r, const struct request_facts *facts);
-// Tokens that the request turned out to need, for the quota of its key; adds up. The thread that answers, before it does.
-void request_usage(struct request *r, int64_t tokens);
 // Extra response header; before the answer. Loop thread or the thread that answers.
 void request_set_header(struct request *r, const char *name, const char *value);
 

@@ -110,7 +110,7 @@ struct exchange {
     const struct route *route;
     struct auth_table *keys;  // r.key is one of these
     _Atomic(struct quota_account *) quota;  // held until the handler has answered
-    int64_t estimate, used;   // tokens: taken from the quota before, and what it turned out to be
+    int64_t estimate;         // tokens taken from the quota before
     bool cors;              // the origin is allowed
     size_t body_cap, overflow, accounted;
     uv_work_t work;         // parsing, later the handler's

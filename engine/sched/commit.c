@@ -110,6 +110,8 @@ static void work_off(struct served *m, const struct plan_item *it)
     }
     if (session_wants_prompt_logprobs(s))
         take_prompt_logits(m, it);
+    if (!s->forked)
+        session_prompt_progress(s);
     if (c->seq.kv.len < c->nids)
         return;
     float *logits = logits_row(m, it->first_out + it->nout - 1);

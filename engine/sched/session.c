@@ -164,6 +164,12 @@ void session_start(struct session *s)
         emit_echo(s);
 }
 
+void session_prompt_progress(struct session *s)
+{
+    if (s->task->kind == TASK_GENERATE && s->task->generate.progress)
+        session_emit(s, &(struct event){.kind = EVENT_PROGRESS, .done = s->choices[0].seq.kv.len, .total = s->nprompt});
+}
+
 void session_prompt_logits(struct session *s, const float *logits, int at)
 {
     const int32_t *ids = s->choices[0].ids;

@@ -131,6 +131,7 @@ bool session_over(const struct session *s);
 err_code session_must_end(const struct session *s, int64_t now_ns, err *e);
 
 void session_start(struct session *s);  // EVENT_START, and the echoed prompt unless its logprobs are wanted
+void session_prompt_progress(struct session *s);  // more of the prompt is computed: says so if that was asked for
 // logits of the position before prompt token `at`: its log-probability. The first one has none (NAN).
 void session_prompt_logits(struct session *s, const float *logits, int at);
 void session_prompt_done(struct session *s);  // sends the echo with logprobs

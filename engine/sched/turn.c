@@ -272,6 +272,7 @@ bool turn_make(struct sched_core *core, struct served *const *models, int n)
     for (int i = 0; i < n; i++) {
         admit_sweep(models[i], now);
         admit_waiting(models[i]);
+        settle(models[i]);  // a work may have failed or be done as it begins
     }
     bool worked = false;
     // The end of a cycle has no step of its own, and making room may leave a step without rows.

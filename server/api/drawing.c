@@ -275,7 +275,7 @@ static void on_end(struct drawing *d, const struct drawing_item *it)
     for (int i = 0; i < d->n && !d->stream && !d->error.code; i++)
         if (!d->files[i])
             err_set(&d->error, ERR_INTERNAL, "picture %d is missing", i);
-    request_usage(d->r, d->tokens);
+    request_note(d->r, &(struct request_facts){.model = d->model, .prompt_tokens = d->tokens});
     if (d->error.code)
         answer_error(d);
     else if (d->sse)
@@ -382,7 +382,8 @@ void api_drawing_start(struct drawing *d)
     struct ticket ticket;
     t->on_event = on_event;
     t->ud = d;
-    request_note(r, &(struct request_facts){.model = arena_strdup(&r->arena, t->model)});
+    d->model = arena_strdup(&r->arena, t->model);
+    request_note(r, &(struct request_facts){.model = d->model});
     d->task = NULL;
     atomic_store(&d->refs, 3);  // the task, the list, and this function
     if (engine_submit(d->engine, t, &ticket, &e)) {

@@ -55,6 +55,7 @@ struct drawing {
     // only the thread that works on the list:
     struct sse *sse;
     bool dead;                 // the stream's client is gone
+    const char *model;
     int dropped, dropped_negative, tokens;
     char *files[API_PICTURES_MAX];   // base64, or a URL
     size_t lengths[API_PICTURES_MAX];

@@ -50,6 +50,7 @@ const struct field api_generate_fields[] = {
     {"ignore_eos", FIELD_HONOURED, 0},
     {"stream", FIELD_HONOURED, 0},
     {"stream_options", FIELD_HONOURED, 0},
+    {"return_progress", FIELD_HONOURED, 0},
     {"timeout", FIELD_HONOURED, 0},
     {"cache_salt", FIELD_HONOURED, 0},
     {"service_tier", FIELD_HONOURED, 0},
@@ -232,6 +233,8 @@ static void read_stream(struct generation *g, struct fields *f)
 {
     const json_t *options;
     api_fields_bool(f, "stream", &g->stream);
+    api_fields_bool(f, "return_progress", &g->settings.progress);
+    g->settings.progress &= g->stream;
     if (!g->stream || !api_fields_object(f, "stream_options", &options))
         return;
     const json_t *v = json_object_get(options, "include_usage");
@@ -392,6 +395,20 @@ static void open_stream(struct generation *g)
 
 // ---- events; under g->lock
 
+// As llama-server says how much of a prompt was read; a chunk without choices.
+static void on_progress(struct generation *g, const struct event *ev)
+{
+    struct buf *out = &g->out;
+    if (!g->sse || g->ntasks > 1)
+        return;
+    buf_clear(out);
+    buf_add_str(out, g->head);
+    buf_printf(out, "]%s,\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}}",
+               g->include_usage ? ",\"usage\":null" : "", ev->total, ev->usage.cached_tokens, ev->done,
+               (long long)((clock_ns() - g->r->received_ns) / 1000000));
+    send(g, out->data, out->len);
+}
+
 static void on_text(struct generation *g, int index, const struct event *ev)
 {
     struct choice *c = &g->choices[index];
@@ -454,6 +471,8 @@ static void handle(struct part *p, const struct event *ev)
         return;  // the answer is that error, whatever the other tasks still say
     else if (ev->kind == EVENT_START && ++g->started == g->ntasks && g->stream && !g->sse)
         open_stream(g);
+    else if (ev->kind == EVENT_PROGRESS)
+        on_progress(g, ev);
     else if (ev->kind == EVENT_TEXT)
         on_text(g, p->first + ev->choice, ev);
     else if (ev->kind == EVENT_FINISH)
@@ -546,7 +565,6 @@ static void answer(struct generation *g)
 {
     check_complete(g);
     note(g);
-    request_usage(g->r, (int64_t)g->usage.prompt_tokens + g->usage.completion_tokens);
     if (g->error.code)
         answer_error(g);
     else if (g->stream)

@@ -32,10 +32,8 @@ static void note(struct api_job *job, const struct event *ev)
 
 static void give_back(struct api_job *job)
 {
-    if (atomic_fetch_sub(&job->pending, 1) != 1)
-        return;
-    request_usage(job->r, (int64_t)job->usage.prompt_tokens + job->usage.completion_tokens);
-    job->answer(job);
+    if (atomic_fetch_sub(&job->pending, 1) == 1)
+        job->answer(job);
 }
 
 static void on_event(struct task *t, const struct event *ev)

@@ -120,7 +120,6 @@ void api_judge_mass(const struct ask *a, struct buf *out)
 
 static void answer(struct judge *j)
 {
-    request_usage(j->r, (int64_t)j->usage.prompt_tokens + j->usage.completion_tokens);
     err e = j->error;
     for (int i = 0; i < j->nasks && !e.code; i++)
         if (!j->asks[i].done)

@@ -22,7 +22,7 @@ function redraw() {
 function request(model) {
   const system = byId("chat-system").value.trim(), schema = byId("chat-schema").value.trim();
   const body = {
-    model, stream: true, stream_options: { include_usage: true },
+    model, stream: true, stream_options: { include_usage: true }, return_progress: true,
     messages: [...(system ? [{ role: "system", content: system }] : []), ...messages],
     temperature: number("chat-temperature"), top_p: number("chat-top_p"), max_completion_tokens: number("chat-max_tokens"),
     seed: number("chat-seed"), stop: byId("chat-stop").value || undefined,

@@ -110,11 +110,6 @@ const char *request_header(const struct request *r, const char *name)
     return NULL;
 }
 
-void request_usage(struct request *r, int64_t tokens)
-{
-    (void)r, (void)tokens;
-}
-
 void request_set_header(struct request *r, const char *name, const char *value)
 {
     (void)r;

@@ -28,12 +28,6 @@ const char *request_query(const struct request *r, const char *name)
     return NULL;
 }
 
-void request_usage(struct request *r, int64_t tokens)
-{
-    (void)r;
-    fake.usage += tokens;
-}
-
 void request_set_header(struct request *r, const char *name, const char *value)
 {
     (void)r;
@@ -51,6 +45,7 @@ void request_note(struct request *r, const struct request_facts *facts)
 {
     (void)r;
     assert_non_null(facts->model);
+    fake.usage = (int64_t)facts->prompt_tokens + facts->completion_tokens;
 }
 
 void reply_json(struct request *r, int status, struct json_t *body)

@@ -28,7 +28,7 @@ report() { # report NAME STATUS PASSED FAILED SKIPPED
         echo "FAIL $name (status $rc)"
         tail -n 60 "$log" | sed 's/^/    /'
     else
-        echo "ok   $name ($ok passed$([ "$skip" = 0 ] || echo ", $skip skipped"))"
+        echo "ok   $name ($ok passed$([ "$skip" = 0 ] || echo ", $skip skipped"), $((SECONDS - began)) s)"
         grep -hE '^skip |SKIPPED.*:' "$log" | sed 's/^/     /'
     fi
 }
@@ -36,6 +36,7 @@ report() { # report NAME STATUS PASSED FAILED SKIPPED
 for t in $(find "$build/tests" -type f -name 'test_*' -perm -u+x 2>/dev/null | sort); do
     name=${t#"$build/tests/"}
     [[ -n ${ONLY:-} && ! $name =~ $ONLY ]] && continue
+    began=$SECONDS
     # shellcheck disable=SC2086 # RUNNER is a list of words
     CMOCKA_MESSAGE_OUTPUT=stdout timeout "$limit" ${RUNNER:-} "$t" >"$log" 2>&1
     rc=$?
@@ -46,10 +47,11 @@ for t in tests/api/test_* tests/real/test_*; do
     if [ -n "${RUNNER:-}" ] || [ ! -x "$t" ] || [ ! -f "$t" ]; then continue; fi
     name=${t#tests/}
     [[ -n ${ONLY:-} && ! $name =~ $ONLY ]] && continue
+    began=$SECONDS
     timeout "$limit" "$t" >"$log" 2>&1
     rc=$?
     report "$name" $rc "$(count '^ok ')" "$(count '^not ok ')" "$(count '^skip ')"
 done
 
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$passed passed, $failed failed, $skipped skipped, $SECONDS s"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

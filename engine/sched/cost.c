@@ -255,7 +255,8 @@ double cost_target_s(double decode_s, double target_s)
 double cost_room_s(const struct cost *c, double decode_s, double target_s)
 {
     double target = cost_target_s(decode_s, target_s);
-    double margin = 1 / (1.12 + (c->spread < 0.5 ? c->spread : 0.5) + (cost_known(c) ? 0 : 0.4));
+    // The spread is a mean distance; one step in a hundred is two and a half times as far off.
+    double margin = 1 / (1.06 + 2 * (c->spread < 0.25 ? c->spread : 0.25) + (cost_known(c) ? 0 : 0.4));
     double room = margin * target - decode_s;
     return room > 0.25 * target ? room : 0.25 * target;
 }

@@ -54,6 +54,16 @@ struct sampling {
     size_t nbias;
 };
 
+// What an answer must be. text: a JSON Schema; nothing; a pattern all of it matches; a JSON array of strings; GBNF.
+enum grammar_kind { GRAMMAR_NONE, GRAMMAR_JSON_SCHEMA, GRAMMAR_JSON_OBJECT, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF };
+struct grammar_request {
+    enum grammar_kind kind;
+    const char *text;
+    size_t len;
+    const char *field;  // the request's field, which errors name
+    const char *name;   // the schema's, for errors; NULL: none
+};
+
 struct generate {
     struct prompt prompt;
     struct sampling sampling;
@@ -66,6 +76,7 @@ struct generate {
     bool progress;     // EVENT_PROGRESS after each step of the prompt
     bool echo;         // text completion: the prompt's text comes first
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
+    struct grammar_request grammar;
 };
 
 struct tokenize {

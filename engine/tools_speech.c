@@ -282,7 +282,7 @@ static err_code run_round(struct speaking *k, int round, const int32_t *ids, int
         code = feed(k, &seq, ids, nids, true, e);
     for (int i = 0; i < max_tokens && !code; i++) {
         rounds->mask(w, k->r->logits);
-        int32_t id = sampler_pick(sampler, k->r->logits, i, NULL, 0);
+        int32_t id = sampler_pick(sampler, k->r->logits, i, NULL, NULL, 0);
         if (id < 0)
             code = err_set(e, ERR_INTERNAL, "the model's logits are not numbers");
         print_ids(k->tokens, "", &id, 1, false);

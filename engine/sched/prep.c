@@ -10,6 +10,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/grammar/grammar.h"
 #include "engine/model.h"
 #include "engine/sched/line.h"
 #include "engine/sched/round.h"
@@ -105,6 +106,17 @@ static err_code check(const struct session *s, const struct ids *ids, int *ret_m
     return ERR_OK;
 }
 
+// What the answers must be. It comes before the prompt, so that a bad schema is told first.
+static err_code compile(const struct session *s, struct grammar **ret_grammar, err *e)
+{
+    const struct grammar_request *r = &s->task->generate.grammar;
+    if (r->kind == GRAMMAR_NONE)
+        return ERR_OK;
+    if (!s->model->tokenizer)
+        return err_set_param(e, ERR_UNSUPPORTED, r->field, "this model has no tokenizer, without which no form can be asked for");
+    return grammar_cache_get(s->owner->grammars, r, ret_grammar, e);
+}
+
 static void prepare_generate(struct prep *p, struct session *s)
 {
     err e = {0};
@@ -112,17 +124,20 @@ static void prepare_generate(struct prep *p, struct session *s)
     size_t context = (size_t)s->context;
     struct ids ids = {.max = MAX_CONTEXTS * context};
     int max_out = 0;
-    if (encode(s, &s->task->generate.prompt, &ids, &e) || check(s, &ids, &max_out, &e)) {
+    struct grammar *grammar = NULL;
+    if (compile(s, &grammar, &e) || encode(s, &s->task->generate.prompt, &ids, &e) || check(s, &ids, &max_out, &e)) {
         if (ids.over)
             err_set_param(&e, ERR_CONTEXT, s->task->generate.prompt.messages ? "messages" : "prompt",
                           "This model's maximum context length is %zu tokens. However, you requested more than %zu "
                           "tokens.", context, ids.max);
         free(ids.data);
+        grammar_drop(grammar);
         end(p, s, &e);
         return;
     }
     slot_refine(s->slots, s->ticket, ids.len);
-    session_set_prompt(s, ids.data, (int)ids.len, max_out);
+    session_set_prompt(s, ids.data, (int)ids.len, max_out, grammar);
+    grammar_drop(grammar);
     session_set_state(s, SESSION_QUEUED);
     sched_submit(p->sched, s);
 }

@@ -89,7 +89,7 @@ bool round_take(struct session *s, float *logits)
     int index = c->nids - (c->limit - (s->max_out > 1 ? s->max_out - 1 : 0));
     if (w->ops->rounds->mask)
         w->ops->rounds->mask(w, logits);
-    int32_t id = sampler_pick(c->sampler, logits, index, NULL, 0);
+    int32_t id = sampler_pick(c->sampler, logits, index, NULL, NULL, 0);
     if (id < 0) {
         err_set(&s->failure, ERR_INTERNAL, "the model's logits at position %d are not numbers, or all are masked",
                 c->nids - 1);

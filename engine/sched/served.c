@@ -201,6 +201,7 @@ err_code served_open(struct sched_core *s, struct model *model, struct metrics *
     m->core = s;
     m->model = model;
     m->metrics = metrics;
+    m->grammars = grammar_cache_open(model->tokenizer, model->vocab);
     int nslots = slot_count(s->slots);
     m->waiting = mem_new((size_t)nslots * sizeof *m->waiting);
     m->running = mem_new((size_t)nslots * sizeof *m->running);
@@ -226,6 +227,7 @@ void served_close(struct served *m)
 {
     if (!m)
         return;
+    grammar_cache_close(m->grammars);
     show_memory(m, false);
     prefix_close(m->prefix);
     kv_pool_close(m->pool);

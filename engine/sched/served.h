@@ -53,6 +53,7 @@ struct served {
     struct sched_core *core;
     struct model *model;
     struct metrics *metrics;
+    struct grammar_cache *grammars;  // its own lock; used by prep threads
     struct kv_pool *pool;
     struct prefix *prefix;
     size_t kv_bytes, token_bytes;

@@ -63,15 +63,17 @@ void session_init_choice(struct session *s, struct choice *c, int index)
     c->detok.started = !g->prompt.messages || g->prompt.continue_final_message;
 }
 
-void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out)
+void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *grammar)
 {
     const struct generate *g = &s->task->generate;
     s->n = g->n;
     s->nprompt = s->prompt_tokens = nids;
     s->max_out = max_out;
     s->choices = mem_new((size_t)s->n * sizeof *s->choices);
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
         session_init_choice(s, &s->choices[i], i);
+        s->choices[i].grammar = grammar ? grammar_begin(grammar) : NULL;
+    }
     struct choice *c = &s->choices[0];
     c->ids = ids;
     c->nids = c->cap = nids;
@@ -327,6 +329,32 @@ static bool say(struct session *s, struct choice *c, int32_t id, const struct to
     return hit;
 }
 
+// What may come next under a grammar, the tokens that end a turn included where the answer may end.
+struct allowed {
+    const uint64_t *mask;  // NULL: anything
+    uint32_t n;            // tokens of the grammar
+    bool ends;
+};
+
+// Tokens that end a turn are in no grammar: they are allowed where it may end, unless they shall not end anything.
+static void allow(struct session *s, struct choice *c, const int32_t *stops, size_t nstops, struct allowed *ret)
+{
+    *ret = (struct allowed){0};
+    if (!c->grammar)
+        return;
+    uint64_t *mask = grammar_mask(c->grammar, &ret->n);
+    ret->mask = mask;
+    ret->ends = grammar_ends(c->grammar) && !s->task->generate.ignore_eos && nstops > 0;
+    for (size_t i = 0; i < nstops && ret->ends; i++)
+        if (stops[i] < s->model->vocab)
+            mask[stops[i] / 64] |= 1ull << stops[i] % 64;
+    if (ret->n > 0 || ret->ends)
+        return;
+    err_set(&s->failure, grammar_broken(c->grammar) ? ERR_INVALID : ERR_INTERNAL,
+            grammar_broken(c->grammar) ? "the grammar is too ambiguous to be followed"
+                                       : "no token of this model continues an answer of the requested form");
+}
+
 void session_sample(struct session *s, struct choice *c, float *logits)
 {
     const struct generate *g = &s->task->generate;
@@ -334,14 +362,19 @@ void session_sample(struct session *s, struct choice *c, float *logits)
     size_t nstops;
     const int32_t *stops = stop_ids(s, &nstops);
     struct token_logprob lp;
-    bool mask = index < g->min_tokens;
+    struct allowed allowed;
+    allow(s, c, stops, nstops, &allowed);
+    if (s->failure.code)
+        return;
+    // An answer that has to end ends, however short it is.
+    bool mask = index < g->min_tokens && (!allowed.mask || allowed.n > 0);
     // The distribution before anything is applied; the chosen one's is filled in afterwards.
     float *raw = NULL;
     if (g->logprobs >= 0) {
         raw = mem_new((size_t)s->model->vocab * sizeof *raw);
         memcpy(raw, logits, (size_t)s->model->vocab * sizeof *raw);
     }
-    int32_t id = sampler_pick(c->sampler, logits, index, mask ? stops : NULL, mask ? nstops : 0);
+    int32_t id = sampler_pick(c->sampler, logits, index, allowed.mask, mask ? stops : NULL, mask ? nstops : 0);
     bool stop = id >= 0 && !g->ignore_eos && is_stop(s, id);
     if (raw && id >= 0 && !stop)
         take_logprobs(s, raw, id, &lp);
@@ -353,10 +386,16 @@ void session_sample(struct session *s, struct choice *c, float *logits)
     }
     session_add_id(c, id);
     s->completion_tokens++;
+    if (!stop && c->grammar && !grammar_take(c->grammar, id)) {
+        err_set(&s->failure, ERR_INTERNAL, "token %d is not part of an answer of the requested form", id);
+        return;
+    }
     if (stop)
         end_choice(s, c, FINISH_STOP, false);
     else if (say(s, c, id, g->logprobs >= 0 ? &lp : NULL))
         end_choice(s, c, FINISH_STOP, true);
+    else if (c->grammar && grammar_ends(c->grammar) && !grammar_goes_on(c->grammar))
+        end_choice(s, c, FINISH_STOP, false);  // nothing can follow: no step to find that out
     else if (index + 1 >= s->max_out)
         end_choice(s, c, FINISH_LENGTH, false);
     else
@@ -374,6 +413,7 @@ static void choice_done(struct session *s, struct choice *c)
     free(c->tokens);
     free(c->ids);
     sampler_free(c->sampler);
+    grammar_free(c->grammar);
     stop_free(c->stop);
     buf_done(&c->piece);
     buf_done(&c->text);

@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "engine/grammar/grammar.h"
 #include "engine/sched/prefix.h"
 #include "engine/sched/share.h"
 #include "engine/sched/slot.h"
@@ -59,6 +60,7 @@ struct choice {
     struct prefix_seq seq;
     struct sampler *sampler;
     struct stop *stop;
+    struct grammar_state *grammar;  // where its text stands in what was asked for; NULL: anything goes
     struct detok detok;
     struct buf piece, text;  // of this step: as detokenised; as it may leave
     size_t fed, released;    // bytes given to the stop matcher; bytes that left it
@@ -118,8 +120,8 @@ struct session *session_new(struct task *t, struct ticket ticket, struct slot_ta
 // The only place that changes the state; an illegal pair is a bug and aborts.
 void session_set_state(struct session *s, enum session_state to);
 
-// Prep: the prompt is known (takes ids). Makes the choices.
-void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out);
+// Prep: the prompt is known (takes ids), and what the answers must be (NULL: anything). Makes the choices.
+void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *g);
 
 bool session_wants_prompt_logprobs(const struct session *s);  // and does not have them all
 // A choice of its own starts here: no text yet, nothing sampled. Frees nothing.

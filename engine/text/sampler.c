@@ -238,8 +238,26 @@ static int32_t pick(const struct sampler *s, float *x, float max, int index)
     return draw(x, n, rng_unit(o->seed, (uint64_t)s->choice, (uint64_t)index));
 }
 
-int32_t sampler_pick(struct sampler *s, float *logits, int index, const int32_t *banned, size_t nbanned)
+static void apply_mask(float *logits, int n, const uint64_t *mask)
 {
+    for (int i = 0; i < n; i += 64) {
+        uint64_t word = mask[i / 64];
+        int end = n - i < 64 ? n - i : 64;
+        if (word == UINT64_MAX)
+            continue;
+        for (int k = 0; k < end && word == 0; k++)  // most words are none or all
+            logits[i + k] = -INFINITY;
+        for (int k = 0; k < end && word != 0; k++)
+            if (!(word >> k & 1))
+                logits[i + k] = -INFINITY;
+    }
+}
+
+int32_t sampler_pick(struct sampler *s, float *logits, int index, const uint64_t *mask, const int32_t *banned,
+                     size_t nbanned)
+{
+    if (mask)
+        apply_mask(logits, s->vocab, mask);
     for (size_t i = 0; i < s->s.nbias; i++)
         if (s->bias[i].id >= 0 && s->bias[i].id < s->vocab)
             logits[s->bias[i].id] += s->bias[i].bias;

@@ -19,8 +19,10 @@ void sampler_free(struct sampler *s);
 void sampler_see_prompt(struct sampler *s, const int32_t *ids, int n);
 // Picks output token number `index`. logits [vocab] are changed in place. banned: ids that may not be chosen now (the
 // stop set while below min_tokens), may be NULL. If log-probabilities are wanted take them before (logprobs are of the
-// model's own distribution). -1: no token can be picked, the logits are not numbers (or all are masked).
-int32_t sampler_pick(struct sampler *s, float *logits, int index, const int32_t *banned, size_t nbanned);
+// model's own distribution). mask: bits of the ids that may be chosen at all, before anything else is applied; NULL: all.
+// -1: no token can be picked, the logits are not numbers (or all are masked).
+int32_t sampler_pick(struct sampler *s, float *logits, int index, const uint64_t *mask, const int32_t *banned,
+                     size_t nbanned);
 
 // log-softmax of the chosen id and of the k likeliest (k <= 64), likeliest first, ties to the lower id.
 void sampler_logprobs(const float *logits, int vocab, int32_t chosen, int k, float *ret_chosen,

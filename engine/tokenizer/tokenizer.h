@@ -60,6 +60,7 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *ret_l
 const char *tokenizer_token(const struct tokenizer *t, int32_t id, size_t *ret_len);
 bool tokenizer_find(const struct tokenizer *t, const char *token, int32_t *ret_id);  // by spelling
 bool tokenizer_is_control(const struct tokenizer *t, int32_t id);  // special: not part of visible text
+bool tokenizer_is_added(const struct tokenizer *t, int32_t id);  // cut out of the text before the rest is looked at
 
 enum { TOKEN_NONE = -1 };
 int32_t tokenizer_bos(const struct tokenizer *t);  // TOKEN_NONE when the model has none

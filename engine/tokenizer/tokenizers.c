@@ -270,6 +270,11 @@ bool tokenizer_is_control(const struct tokenizer *t, int32_t id)
     return token(t, id)->flags & TOKEN_CONTROL;
 }
 
+bool tokenizer_is_added(const struct tokenizer *t, int32_t id)
+{
+    return token(t, id)->flags & TOKEN_ADDED;
+}
+
 int32_t tokenizer_bos(const struct tokenizer *t)
 {
     return t->bos;

@@ -27,7 +27,6 @@ static const struct field chat_fields[] = {
     {"tool_choice", FIELD_REFUSED, NEUTRAL_NO_CALL},
     {"functions", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"function_call", FIELD_REFUSED, NEUTRAL_NO_CALL},
-    {"response_format", FIELD_REFUSED, NEUTRAL_TEXT},
     {"modalities", FIELD_REFUSED, NEUTRAL_TEXT},
     {"audio", FIELD_REFUSED, NEUTRAL_NULL},
     {"web_search_options", FIELD_REFUSED, NEUTRAL_NULL},

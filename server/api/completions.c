@@ -21,7 +21,6 @@ static const struct field completion_fields[] = {
     {"echo", FIELD_HONOURED, 0},
     {"best_of", FIELD_HONOURED, 0},
     {"suffix", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"response_format", FIELD_REFUSED, NEUTRAL_TEXT},
 };
 
 // ---- fields

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "server/api/jsonout.h"
 #include "server/api/models.h"
+#include "server/api/structured.h"
 #include "server/request.h"
 #include "server/server.h"
 
@@ -54,6 +55,14 @@ const struct field api_generate_fields[] = {
     {"timeout", FIELD_HONOURED, 0},
     {"cache_salt", FIELD_HONOURED, 0},
     {"service_tier", FIELD_HONOURED, 0},
+    {"response_format", FIELD_HONOURED, 0},
+    {"structured_outputs", FIELD_HONOURED, 0},
+    {"guided_json", FIELD_HONOURED, 0},
+    {"guided_regex", FIELD_HONOURED, 0},
+    {"guided_choice", FIELD_HONOURED, 0},
+    {"guided_grammar", FIELD_HONOURED, 0},
+    {"grammar", FIELD_HONOURED, 0},
+    {"json_schema", FIELD_HONOURED, 0},
     {"priority", FIELD_HONOURED, 0},
 
     {"user", FIELD_ACCEPTED, 0},
@@ -64,16 +73,13 @@ const struct field api_generate_fields[] = {
     {"prompt_cache_retention", FIELD_ACCEPTED, 0},
     {"prompt_cache_options", FIELD_ACCEPTED, 0},
     {"cache_prompt", FIELD_ACCEPTED, 0},
+    {"guided_decoding_backend", FIELD_ACCEPTED, 0},
 
     // Extensions of other servers that would change the answer.
     {"n_predict", FIELD_REFUSED, NEUTRAL_NULL},
-    {"structured_outputs", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"guided_json", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"guided_regex", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"guided_choice", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"guided_grammar", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"grammar", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"json_schema", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"guided_whitespace_pattern", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"grammar_lazy", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"grammar_triggers", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"typical_p", FIELD_REFUSED, NEUTRAL_ONE},
     {"tfs_z", FIELD_REFUSED, NEUTRAL_ONE},
     {"top_a", FIELD_REFUSED, NEUTRAL_ZERO},
@@ -250,6 +256,7 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
     read_sampling(g, f);
     read_bias(g, f);
     read_stop(g, f);
+    api_structured_read(f, &g->r->arena, &g->settings.grammar);
     read_small(f, "n", 1, API_MAX_CHOICES, &g->settings.n);
     read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);
     api_fields_bool(f, "ignore_eos", &g->settings.ignore_eos);
@@ -273,6 +280,7 @@ bool api_generate_limit(struct generation *g, struct fields *f, const char *name
 static void copy_settings(const struct generation *g, struct task *t)
 {
     t->generate = g->settings;
+    t->generate.grammar = api_structured_copy(&g->settings.grammar, &t->arena);
     struct sampling *s = &t->generate.sampling;
     if (s->nbias) {
         struct logit_bias *bias = arena_alloc(&t->arena, s->nbias * sizeof *bias);

@@ -244,7 +244,7 @@ int fake_answer_of(struct fake_kind kind, const int32_t *prompt, int nprompt, co
             acc = absorb_position(acc, states[k]);
         float logits[FAKE_VOCAB];
         spread(kind.recurrent ? absorb(acc, recurrent) : acc, logits);
-        ret_ids[i - nprompt + 1] = sampler_pick(s, logits, i - nprompt + 1, NULL, 0);
+        ret_ids[i - nprompt + 1] = sampler_pick(s, logits, i - nprompt + 1, NULL, NULL, 0);
     }
     free(states);
     sampler_free(s);

@@ -245,7 +245,7 @@ static int say_round(const int32_t *ids, int nids, const struct sampling *sampli
         float logits[FAKE_VOCAB];
         fake_logits(all, len, logits);
         speak_mask(NULL, logits);
-        int32_t id = sampler_pick(s, logits, said, NULL, 0);
+        int32_t id = sampler_pick(s, logits, said, NULL, NULL, 0);
         ones += id == 1;
         values[said] = (float)id / FAKE_VOCAB;
         all[len++] = id;

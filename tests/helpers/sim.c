@@ -129,7 +129,7 @@ static void prepare(struct session *s, struct sim_job *j)
     if (!j->embed) {
         int32_t *ids = mem_new((size_t)j->nprompt * sizeof *ids);
         memcpy(ids, j->ids, (size_t)j->nprompt * sizeof *ids);
-        session_set_prompt(s, ids, j->nprompt, j->max_out);
+        session_set_prompt(s, ids, j->nprompt, j->max_out, NULL);
         return;
     }
     const struct work_ops *ops = s->model->family->embed;

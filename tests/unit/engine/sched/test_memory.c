@@ -179,7 +179,7 @@ static void submit(struct rig *r, struct job *j, int32_t *prompt, int nprompt, i
     served_attach(r->m, s);
     int32_t *copy = mem_new((size_t)nprompt * sizeof *copy);
     memcpy(copy, prompt, (size_t)nprompt * sizeof *copy);
-    session_set_prompt(s, copy, nprompt, max_out);
+    session_set_prompt(s, copy, nprompt, max_out, NULL);
     session_set_state(s, SESSION_QUEUED);
     admit_arrive(r->m, s);
 }

@@ -76,7 +76,7 @@ static void compare(const struct sampling *o, uint64_t seed)
     struct sampler *s = sampler_new(o, VOCAB, 0);
     for (int i = 0; i < DRAWS; i++) {
         memcpy(work, logits, sizeof work);
-        int id = sampler_pick(s, work, i, NULL, 0);
+        int id = sampler_pick(s, work, i, NULL, NULL, 0);
         assert_true(id >= 0 && id < VOCAB);
         assert_true(want[id] > 0);  // never outside the kept set
         got[id]++;
@@ -114,14 +114,14 @@ static void test_ties(void **state)
     struct sampling o = plain;
     o.temperature = 0;
     struct sampler *s = sampler_new(&o, 8, 0);
-    assert_int_equal(sampler_pick(s, equal, 0, NULL, 0), 1);
+    assert_int_equal(sampler_pick(s, equal, 0, NULL, NULL, 0), 1);
     sampler_free(s);
     o.temperature = 1;
     o.top_k = 2;
     s = sampler_new(&o, 8, 0);
     for (int i = 0; i < 200; i++) {
         float x[8] = {1, 3, 3, 3, 2, 3, 0, 0};
-        int id = sampler_pick(s, x, i, NULL, 0);
+        int id = sampler_pick(s, x, i, NULL, NULL, 0);
         assert_true(id == 1 || id == 2);
     }
     sampler_free(s);
@@ -137,16 +137,16 @@ static void test_draw_is_a_function(void **state)
     struct sampler *s = sampler_new(&plain, VOCAB, 0);
     for (int i = 0; i < 50; i++) {
         memcpy(work, logits, sizeof work);
-        first[i] = sampler_pick(s, work, i, NULL, 0);
+        first[i] = sampler_pick(s, work, i, NULL, NULL, 0);
     }
     struct sampler *other = sampler_fork(s, 1);
     sampler_free(s);
     s = sampler_new(&plain, VOCAB, 0);
     for (int i = 49; i >= 0; i--) {
         memcpy(work, logits, sizeof work);
-        assert_int_equal(sampler_pick(s, work, i, NULL, 0), first[i]);
+        assert_int_equal(sampler_pick(s, work, i, NULL, NULL, 0), first[i]);
         memcpy(work, logits, sizeof work);
-        differ += sampler_pick(other, work, i, NULL, 0) != first[i];
+        differ += sampler_pick(other, work, i, NULL, NULL, 0) != first[i];
     }
     assert_true(differ > 25);
     sampler_free(s);
@@ -162,8 +162,8 @@ static void test_bias_ban_and_penalties(void **state)
     bias[0].bias = 0;  // it has its own copy
     float a[5] = {1, 2, 0, 9, 3}, b[5] = {1, 2, 0, 9, 3};
     const int32_t banned[] = {2};
-    assert_int_equal(sampler_pick(s, a, 0, NULL, 0), 2);
-    assert_int_equal(sampler_pick(s, b, 0, banned, 1), 4);
+    assert_int_equal(sampler_pick(s, a, 0, NULL, NULL, 0), 2);
+    assert_int_equal(sampler_pick(s, b, 0, NULL, banned, 1), 4);
     sampler_free(s);
 
     // Repetition divides positive and multiplies negative logits of everything met, the prompt included.
@@ -172,11 +172,11 @@ static void test_bias_ban_and_penalties(void **state)
     const int32_t prompt[] = {0, 3, 0};
     sampler_see_prompt(s, prompt, 3);
     float c[4] = {4, 2.5f, -1, -3};
-    assert_int_equal(sampler_pick(s, c, 0, NULL, 0), 1);
+    assert_int_equal(sampler_pick(s, c, 0, NULL, NULL, 0), 1);
     assert_float_equal(c[0], 2, 0);
     assert_float_equal(c[3], -6, 0);
     float d[4] = {4, 2.5f, -1, -3};
-    assert_int_equal(sampler_pick(s, d, 1, NULL, 0), 0);  // now 1 is met too: 1.25
+    assert_int_equal(sampler_pick(s, d, 1, NULL, NULL, 0), 0);  // now 1 is met too: 1.25
     sampler_free(s);
 
     // Presence once, frequency by count, of the output only.
@@ -188,7 +188,7 @@ static void test_bias_ban_and_penalties(void **state)
     const float want[] = {5, 4.25f, 4, 3.75f};
     for (int i = 0; i < 4; i++) {
         float x[2] = {5, -9};
-        assert_int_equal(sampler_pick(s, x, i, NULL, 0), 0);
+        assert_int_equal(sampler_pick(s, x, i, NULL, NULL, 0), 0);
         assert_float_equal(x[0], want[i], 0);
     }
     sampler_free(s);
@@ -200,11 +200,11 @@ static void test_fork_keeps_history(void **state)
     struct sampling o = {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .frequency_penalty = 1};
     struct sampler *s = sampler_new(&o, 2, 0);
     float x[2] = {5, 0};
-    sampler_pick(s, x, 0, NULL, 0);
+    sampler_pick(s, x, 0, NULL, NULL, 0);
     struct sampler *f = sampler_fork(s, 1);
     sampler_free(s);
     float y[2] = {5, 0};
-    sampler_pick(f, y, 1, NULL, 0);
+    sampler_pick(f, y, 1, NULL, NULL, 0);
     assert_float_equal(y[0], 4, 0);
     sampler_free(f);
 }
@@ -219,11 +219,11 @@ static void test_bad_logits(void **state)
         float a[3] = {1, NAN, 2}, b[3] = {1, INFINITY, 2}, c[3] = {-INFINITY, -INFINITY, -INFINITY};
         float d[3] = {1, -INFINITY, 2}, g[3] = {1, 2, 3};
         const int32_t all[] = {0, 1, 2};
-        assert_int_equal(sampler_pick(s, a, 0, NULL, 0), -1);
-        assert_int_equal(sampler_pick(s, b, 0, NULL, 0), -1);
-        assert_int_equal(sampler_pick(s, c, 0, NULL, 0), -1);
-        assert_int_equal(sampler_pick(s, g, 0, all, 3), -1);
-        assert_true(sampler_pick(s, d, 0, NULL, 0) != 1);
+        assert_int_equal(sampler_pick(s, a, 0, NULL, NULL, 0), -1);
+        assert_int_equal(sampler_pick(s, b, 0, NULL, NULL, 0), -1);
+        assert_int_equal(sampler_pick(s, c, 0, NULL, NULL, 0), -1);
+        assert_int_equal(sampler_pick(s, g, 0, NULL, all, 3), -1);
+        assert_true(sampler_pick(s, d, 0, NULL, NULL, 0) != 1);
         sampler_free(s);
     }
 }

@@ -1,0 +1,11 @@
+// jsontext.h - JSON values in the one spelling that grammars write: no white space, keys in the order given, characters as
+// they are but for the quote, the backslash and control characters, numbers as short as they go.
+#pragma once
+
+#include <stddef.h>
+
+struct buf;
+struct json_t;
+
+void jsontext_string(const char *text, size_t len, struct buf *out);  // with its quotes
+void jsontext_value(const struct json_t *v, struct buf *out);

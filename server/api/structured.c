@@ -1,0 +1,194 @@
+// structured.c - see the header. Loop thread only.
+#include "server/api/structured.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "server/request.h"
+
+struct reader {
+    struct fields *f;
+    struct arena *arena;
+    struct grammar_request *out;
+};
+
+static void set(struct reader *r, const char *field, enum grammar_kind kind, const char *text, size_t len)
+{
+    if (r->out->kind != GRAMMAR_NONE) {
+        api_fields_fail(r->f, "invalid_value", field,
+                        "Invalid '%s': '%s' says already which form the answer must have. Only one of them may.", field,
+                        r->out->field);
+        return;
+    }
+    *r->out = (struct grammar_request){kind, arena_strndup(r->arena, text, len), len, arena_strdup(r->arena, field), NULL};
+}
+
+static void set_json(struct reader *r, const char *field, enum grammar_kind kind, const json_t *v)
+{
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text)
+        set(r, field, kind, text, strlen(text));
+    else
+        api_fields_fail(r->f, "invalid_value", field, "Invalid '%s': it cannot be read.", field);
+    free(text);
+}
+
+static void set_text(struct reader *r, const char *field, enum grammar_kind kind, const json_t *v)
+{
+    if (json_is_string(v))
+        set(r, field, kind, json_string_value(v), json_string_length(v));
+    else
+        api_fields_wrong_type(r->f, v, field, "a string");
+}
+
+// A schema, or its text.
+static void set_schema(struct reader *r, const char *field, const json_t *v)
+{
+    if (json_is_object(v) || json_is_boolean(v))
+        set_json(r, field, GRAMMAR_JSON_SCHEMA, v);
+    else if (json_is_string(v))
+        set(r, field, GRAMMAR_JSON_SCHEMA, json_string_value(v), json_string_length(v));
+    else
+        api_fields_wrong_type(r->f, v, field, "an object");
+}
+
+static void set_choices(struct reader *r, const char *field, const json_t *v)
+{
+    if (json_is_array(v))
+        set_json(r, field, GRAMMAR_CHOICE, v);
+    else
+        api_fields_wrong_type(r->f, v, field, "an array of strings");
+}
+
+// ---- response_format
+
+static void read_name(struct reader *r, const json_t *v)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    const char *name = json_string_value(v);
+    if (!v || json_is_null(v) || r->f->failed)
+        return;
+    if (!name)
+        api_fields_wrong_type(r->f, v, "response_format.json_schema.name", "a string");
+    else if (!*name || strlen(name) > 64 || strspn(name, allowed) != strlen(name))
+        api_fields_fail(r->f, "invalid_value", "response_format.json_schema.name",
+                        "Invalid 'response_format.json_schema.name': expected 1 to 64 letters, digits, underscores or dashes.");
+    else
+        r->out->name = arena_strdup(r->arena, name);
+}
+
+static void read_json_schema(struct reader *r, const json_t *format)
+{
+    const json_t *v = json_object_get(format, "json_schema"), *schema = json_object_get(format, "schema");
+    const json_t *strict = json_object_get(v, "strict");
+    if (v && !json_is_object(v)) {
+        api_fields_wrong_type(r->f, v, "response_format.json_schema", "an object");
+        return;
+    }
+    if (!v && !schema) {
+        api_fields_fail(r->f, "missing_required_parameter", "response_format.json_schema",
+                        "Missing required parameter: 'response_format.json_schema'.");
+        return;
+    }
+    if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+        api_fields_wrong_type(r->f, strict, "response_format.json_schema.strict", "a boolean");
+    schema = v && json_object_get(v, "schema") ? json_object_get(v, "schema") : schema;
+    if (!schema || json_is_null(schema))
+        set(r, "response_format", GRAMMAR_JSON_OBJECT, "", 0);
+    else if (json_is_object(schema) || json_is_boolean(schema))
+        set_json(r, "response_format", GRAMMAR_JSON_SCHEMA, schema);
+    else
+        api_fields_wrong_type(r->f, schema, "response_format.json_schema.schema", "an object");
+    read_name(r, json_object_get(v, "name"));
+}
+
+static void read_format(struct reader *r)
+{
+    const json_t *format;
+    if (!api_fields_object(r->f, "response_format", &format))
+        return;
+    const json_t *v = json_object_get(format, "type"), *schema = json_object_get(format, "schema");
+    const char *type = json_string_value(v);
+    if (!v)
+        api_fields_fail(r->f, "missing_required_parameter", "response_format.type",
+                        "Missing required parameter: 'response_format.type'.");
+    else if (!type)
+        api_fields_wrong_type(r->f, v, "response_format.type", "a string");
+    else if (!strcmp(type, "json_object") && json_is_object(schema))  // llama-server's spelling
+        set_json(r, "response_format", GRAMMAR_JSON_SCHEMA, schema);
+    else if (!strcmp(type, "json_object"))
+        set(r, "response_format", GRAMMAR_JSON_OBJECT, "", 0);
+    else if (!strcmp(type, "json_schema"))
+        read_json_schema(r, format);
+    else if (strcmp(type, "text") != 0)
+        api_fields_fail(r->f, "unsupported_value", "response_format",
+                        "Unsupported value: 'response_format' of type '%.40s' is not supported. Supported are 'text', "
+                        "'json_object' and 'json_schema'.", type);
+}
+
+// ---- the others
+
+static void read_one(struct reader *r, const char *field, const char *name, const json_t *v)
+{
+    if (!v || json_is_null(v))
+        return;
+    if (!strcmp(name, "json"))
+        set_schema(r, field, v);
+    else if (!strcmp(name, "regex"))
+        set_text(r, field, GRAMMAR_REGEX, v);
+    else if (!strcmp(name, "choice"))
+        set_choices(r, field, v);
+    else
+        set_text(r, field, GRAMMAR_GBNF, v);
+}
+
+static void read_structured(struct reader *r)
+{
+    static const char *const names[] = {"json", "regex", "choice", "grammar"};
+    const json_t *map;
+    const char *key;
+    json_t *v;
+    if (!api_fields_object(r->f, "structured_outputs", &map))
+        return;
+    json_object_foreach((json_t *)map, key, v) {
+        bool known = false;
+        const char *path = arena_printf(r->arena, "structured_outputs.%.40s", key);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            known |= !strcmp(key, names[i]);
+        if (known)
+            read_one(r, path, key, v);
+        else if (!strcmp(key, "json_object") && json_is_true(v))
+            set(r, path, GRAMMAR_JSON_OBJECT, "", 0);
+        else if (!json_is_null(v) && !json_is_false(v))
+            api_fields_fail(r->f, "unsupported_parameter", path, "Unsupported parameter: '%s' is not supported by this server.",
+                            path);
+    }
+}
+
+void api_structured_read(struct fields *f, struct arena *a, struct grammar_request *ret_grammar)
+{
+    static const char *const guided[][2] = {{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"},
+                                            {"guided_grammar", "grammar"}, {"json_schema", "json"}, {"grammar", "grammar"}};
+    struct reader r = {f, a, ret_grammar};
+    read_format(&r);
+    read_structured(&r);
+    for (size_t i = 0; i < sizeof guided / sizeof *guided; i++) {
+        const json_t *v = api_fields_get(f, guided[i][0]);
+        bool nothing = json_is_string(v) && !json_string_length(v);  // as some clients send it
+        if (v && !nothing)
+            read_one(&r, guided[i][0], guided[i][1], v);
+    }
+}
+
+struct grammar_request api_structured_copy(const struct grammar_request *g, struct arena *a)
+{
+    struct grammar_request to = *g;
+    if (g->kind == GRAMMAR_NONE)
+        return to;
+    to.text = arena_strndup(a, g->text, g->len);
+    to.field = arena_strdup(a, g->field);
+    to.name = g->name ? arena_strdup(a, g->name) : NULL;
+    return to;
+}

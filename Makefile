@@ -138,10 +138,12 @@ asan:
 	@$(MAKE) --no-print-directory $(JOBS) B=build/asan CFLAGS="-O1 -g" SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" test-binaries
 	@SANITIZER=asan tests/run.sh build/asan
 
+# Programs without threads, or with no others than the kernels' team, which unit/kernels/test_team and the engine's tests have.
+ONE_THREAD := contract/test_(config_keys|images|llama|moe|quantize|qwen35|reference|sdnet|tokenizer_vocabs|types|whisper)|unit/(codecs|engine/(audio|blocks|decide|family|image|text|tokenizer|weights)/|kernels/(cpu/|quant/|test_(conv|mat_parity|mlx_parity|parity|quant_check)))|api/test_(bench|damaged|demo|examples)
 tsan:
 	@config/debian.sh test
 	@$(MAKE) --no-print-directory $(JOBS) B=build/tsan CFLAGS="-O1 -g" SAN="-fsanitize=thread" test-binaries
-	@SANITIZER=tsan TSAN_OPTIONS="halt_on_error=1 suppressions=tests/tsan.supp" tests/run.sh build/tsan
+	@SANITIZER=tsan TSAN_OPTIONS="halt_on_error=1 suppressions=tests/tsan.supp" WITHOUT="$(ONE_THREAD)" tests/run.sh build/tsan
 
 fuzz:
 	@config/debian.sh fuzz

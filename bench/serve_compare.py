@@ -18,7 +18,7 @@ From the environment:
   ROUNDS=3          how often each is measured, in turn; figures are medians
   STALL_ROUNDS=1    the same for the stall test
   LONG=4000         tokens of its prompt
-  COMPLETIONS=1     /v1/completions instead of chat, for files without a chat template
+  COMPLETIONS=1     /v1/completions with token ids instead of chat, for files without a chat template
   TIME_LIMIT=300    seconds for one run of the load generator
   RESULTS=FILE      default bench/results/HOST_serving.jsonl
 """
@@ -137,7 +137,7 @@ class Llama(Server):
 def load(server, build, cores, *args):
     """The JSON line of the load generator."""
     command = ["taskset", "-c", ",".join(map(str, cores)), os.path.join(build, "bench", "load"), f"http://127.0.0.1:{server.port}",
-               "--model", "m", *(["--completions"] if ENV("COMPLETIONS") else []), *map(str, args)]
+               "--model", "m", *(["--completions", "--ids", "1000"] if ENV("COMPLETIONS") else []), *map(str, args)]
     before = server.cpu_s()
     try:
         done = subprocess.run(command, timeout=LIMIT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -295,8 +295,10 @@ struct MHD_Response *reply_response(struct exchange *x)
     snprintf(ms, sizeof ms, "%lld", (long long)((clock_ns() - x->begun_ns) / 1000000));
     add(m, "openai-processing-ms", ms);
     add_cors(x, m);
+    pthread_mutex_lock(&x->lock);
     for (struct out_header *h = x->out_headers; h; h = h->next)
         add(m, h->name, h->value);
+    pthread_mutex_unlock(&x->lock);
     if (x->given_up && !x->is_stream) {  // the handler set nothing
         bool soon = x->status == 503;
         add(m, soon ? "retry-after" : "x-should-retry", soon ? "1" : "false");

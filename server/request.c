@@ -23,14 +23,21 @@ const char *request_query(const struct request *r, const char *name)
 void request_set_header(struct request *r, const char *name, const char *value)
 {
     struct exchange *x = exchange_of(r);
-    for (struct out_header *h = x->out_headers; h; h = h->next)
-        if (!strcasecmp(h->name, name)) {
-            h->value = arena_strdup(&r->arena, value);
-            return;
-        }
-    struct out_header *h = arena_alloc(&r->arena, sizeof *h);
-    *h = (struct out_header){x->out_headers, arena_strdup(&r->arena, name), arena_strdup(&r->arena, value)};
-    x->out_headers = h;
+    const char *copy = arena_strdup(&r->arena, value);
+    struct out_header *fresh = arena_alloc(&r->arena, sizeof *fresh);
+    *fresh = (struct out_header){NULL, arena_strdup(&r->arena, name), copy};
+    // The loop may be sending another answer meanwhile, when it gave up on this one.
+    pthread_mutex_lock(&x->lock);
+    struct out_header *h = x->out_headers;
+    while (h && strcasecmp(h->name, name) != 0)
+        h = h->next;
+    if (h) {
+        h->value = copy;
+    } else {
+        fresh->next = x->out_headers;
+        x->out_headers = fresh;
+    }
+    pthread_mutex_unlock(&x->lock);
 }
 
 void request_problem(struct request *r, const err *e)

@@ -123,7 +123,7 @@ struct exchange {
 
     struct trace trace;
 
-    struct out_header *out_headers;  // whoever may answer
+    struct out_header *out_headers;  // guarded by lock
 
     pthread_mutex_t lock;  // guards the answer, the ring and what the log says
     const char *problem;   // NULL: none

@@ -2,7 +2,8 @@
 # run.sh BUILD - runs every test program of a build, then the script tests; counts passed, failed and skipped.
 #
 # C tests use cmocka, one program a file. Script tests are executable files tests/{api,real}/test_*; they print lines
-# "ok NAME", "not ok NAME: why" and "skip NAME: what to install". ONLY=PATTERN restricts to names that match.
+# "ok NAME", "not ok NAME: why" and "skip NAME: what to install". ONLY=PATTERN restricts to names that match, WITHOUT=PATTERN leaves
+# names out.
 # RUNNER=COMMAND runs the test programs of another architecture's build, and no script tests.
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -15,6 +16,10 @@ trap 'rm -f "$log"' EXIT
 
 count() { # count PATTERN : different lines of the log that match (cmocka lists a failure twice)
     grep -E "$1" "$log" | sort -u | wc -l
+}
+
+wanted() { # wanted NAME
+    [[ (-z ${ONLY:-} || $1 =~ $ONLY) && (-z ${WITHOUT:-} || ! $1 =~ $WITHOUT) ]]
 }
 
 report() { # report NAME STATUS PASSED FAILED SKIPPED
@@ -35,7 +40,7 @@ report() { # report NAME STATUS PASSED FAILED SKIPPED
 
 for t in $(find "$build/tests" -type f -name 'test_*' -perm -u+x 2>/dev/null | sort); do
     name=${t#"$build/tests/"}
-    [[ -n ${ONLY:-} && ! $name =~ $ONLY ]] && continue
+    wanted "$name" || continue
     began=$SECONDS
     # shellcheck disable=SC2086 # RUNNER is a list of words
     CMOCKA_MESSAGE_OUTPUT=stdout timeout "$limit" ${RUNNER:-} "$t" >"$log" 2>&1
@@ -46,7 +51,7 @@ done
 for t in tests/api/test_* tests/real/test_*; do
     if [ -n "${RUNNER:-}" ] || [ ! -x "$t" ] || [ ! -f "$t" ]; then continue; fi
     name=${t#tests/}
-    [[ -n ${ONLY:-} && ! $name =~ $ONLY ]] && continue
+    wanted "$name" || continue
     began=$SECONDS
     timeout "$limit" "$t" >"$log" 2>&1
     rc=$?

@@ -14,8 +14,11 @@ static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static void add_id(struct client *c, int choice, int32_t id, float logprob)
 {
     int n = c->nids[choice]++;
-    c->ids[choice] = mem_resize(c->ids[choice], (size_t)(n + 1) * sizeof **c->ids);
-    c->logprobs[choice] = mem_resize(c->logprobs[choice], (size_t)(n + 1) * sizeof **c->logprobs);
+    if ((n & (n - 1)) == 0) {  // doubled at every power of two
+        size_t cap = n ? 2 * (size_t)n : 1;
+        c->ids[choice] = mem_resize(c->ids[choice], cap * sizeof **c->ids);
+        c->logprobs[choice] = mem_resize(c->logprobs[choice], cap * sizeof **c->logprobs);
+    }
     c->ids[choice][n] = id;
     c->logprobs[choice][n] = logprob;
 }

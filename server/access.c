@@ -16,7 +16,8 @@ enum { LINE_MAX_BYTES = 16 << 10, PATH_SHOWN = 512, HINT_SHOWN = 128 };
 // What is said of the request, copied while its handler may still be at work.
 struct facts {
     struct request_facts work;
-    const char *problem, *code;
+    char problem[sizeof ((struct exchange *)0)->problem];
+    const char *code;
     double ms, ttft_ms;  // ttft_ms 0: no token came
 };
 
@@ -25,7 +26,7 @@ static struct facts look(struct exchange *x)
     struct facts f = {0};
     pthread_mutex_lock(&x->lock);
     f.work = x->facts;
-    f.problem = x->problem;
+    memcpy(f.problem, x->problem, sizeof f.problem);
     f.code = x->error_code;
     pthread_mutex_unlock(&x->lock);
     f.ms = (double)(clock_ns() - x->begun_ns) * 1e-6;
@@ -52,7 +53,7 @@ static void write_text(const struct exchange *x, const struct facts *f, enum log
                  f->work.prompt_tokens, f->work.completion_tokens, f->work.cached_tokens, f->ttft_ms);
     log_write(level, "%s %s %.512s %s %.1f ms %llu bytes%s%s%s%s%s", x->r.id, x->r.method, *x->r.path ? x->r.path : "-",
               status, f->ms, (unsigned long long)x->bytes, *x->r.key_id ? " " : "", x->r.key_id, work,
-              f->problem ? ": " : "", f->problem ? f->problem : "");
+              *f->problem ? ": " : "", f->problem);
 }
 
 // ---- JSON
@@ -127,7 +128,7 @@ static void write_json(const struct exchange *x, const struct facts *f, enum log
     add_name(&b, "left");
     buf_add_str(&b, x->left ? "true" : "false");
     add_text(&b, "code", f->code, HINT_SHOWN);
-    add_text(&b, "problem", f->problem, PATH_SHOWN);
+    add_text(&b, "problem", *f->problem ? f->problem : NULL, PATH_SHOWN);
     add_hint(&b, x, "fairness_id", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id");
     add_hint(&b, x, "objective", "x-llm-d-inference-objective", "x-gateway-inference-objective");
     add_hint(&b, x, "session", "x-session-id", "x-session-affinity");

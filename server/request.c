@@ -43,9 +43,8 @@ void request_set_header(struct request *r, const char *name, const char *value)
 void request_problem(struct request *r, const err *e)
 {
     struct exchange *x = exchange_of(r);
-    const char *text = arena_strdup(&r->arena, e->text);
-    pthread_mutex_lock(&x->lock);
-    x->problem = text;
+    pthread_mutex_lock(&x->lock);  // no memory of the request: its body may be read by another thread now
+    snprintf(x->problem, sizeof x->problem, "%s", e->text);
     x->failure = e->code;
     pthread_mutex_unlock(&x->lock);
 }

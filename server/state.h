@@ -126,7 +126,7 @@ struct exchange {
     struct out_header *out_headers;  // guarded by lock
 
     pthread_mutex_t lock;  // guards the answer, the ring and what the log says
-    const char *problem;   // NULL: none
+    char problem[512];     // "": none
     const char *error_code;
     err_code failure;      // of the answer, or of the stream's end
     struct request_facts facts;

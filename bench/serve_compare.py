@@ -177,7 +177,10 @@ def measure(start, build, model, cores, test, seed, side):
         line = load(server, build, cores, *args, "--seed", seed, "--probes", server.probes)
         side.setdefault("runs", []).append(line)
         side["command"] = record.shown(server.command)
-        side["figure"] = round(statistics.median(map(figure, side["runs"])), 2)
+        try:
+            side["figure"] = round(statistics.median(map(figure, side["runs"])), 2)
+        except TypeError:  # random weights and ids can give tokens without text
+            raise Failed("no answer had any text, so its first token was not seen") from None
     except Failed as why:
         side["reason"] = str(why)
     finally:

@@ -191,6 +191,15 @@ static const void *number(const struct metrics *m, size_t at)
     return (const char *)m + at;
 }
 
+static void part_of(struct buf *b, const char *name, const char *part, const char *labels)
+{
+    put(b, name);
+    put(b, part);
+    put(b, "{");
+    put(b, labels);
+    put(b, "} ");
+}
+
 static void put_hist(struct exposition *x, int family, const struct labelled *l)
 {
     const struct family *f = &x->families[family];
@@ -209,16 +218,10 @@ static void put_hist(struct exposition *x, int family, const struct labelled *l)
         put_u64(b, n);
         put(b, "\n");
     }
-    put(b, f->name);
-    put(b, "_sum{");
-    put(b, l->labels);
-    put(b, "} ");
+    part_of(b, f->name, "_sum", l->labels);
     put_millionths(b, sum);
     put(b, "\n");
-    put(b, f->name);
-    put(b, "_count{");
-    put(b, l->labels);
-    put(b, "} ");
+    part_of(b, f->name, "_count", l->labels);
     put_u64(b, n);
     put(b, "\n");
 }

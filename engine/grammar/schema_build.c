@@ -304,25 +304,6 @@ static void find_names(struct schema *s, const struct schema_list *flat, struct 
         schema_fail(s, ERR_TOO_LARGE, flat->v[0], "properties", "has more than %d names.", NODES_MAX_PROPERTIES);
 }
 
-// Replaces *d by a combination with another; false after a failure, which is told in terms of additional names.
-static bool combine(struct schema *s, uint32_t item, struct chardfa **d, const struct chardfa *by, bool minus)
-{
-    struct chardfa_budget b = {CHARDFA_STATES, s->work};
-    struct chardfa *out;
-    err e = {0};
-    if (!by || s->failed)
-        return false;
-    err_code code = minus ? chardfa_minus(*d, by, &b, &out, &e) : chardfa_intersect(*d, by, &b, &out, &e);
-    s->work = b.work;
-    if (code) {
-        schema_fail_automaton(s, item, "additionalProperties", &e);
-        return false;
-    }
-    chardfa_free(*d);
-    *d = out;
-    return true;
-}
-
 // Narrows names to what propertyNames allows.
 static void name_rules(struct schema *s, const struct schema_list *flat, struct chardfa **d)
 {
@@ -346,7 +327,7 @@ static void name_rules(struct schema *s, const struct schema_list *flat, struct 
             struct chardfa_budget b = {CHARDFA_STATES, s->work};
             (void)!chardfa_texts(NULL, NULL, 0, &b, &names, NULL);
         }
-        combine(s, item, d, names, false);
+        schema_narrow(s, item, "additionalProperties", d, names, false);
         chardfa_free(names);
         schema_expand_done(f);
     }
@@ -366,7 +347,7 @@ static void add_class(const struct alternative *a, struct object_def *o, const s
     struct chardfa *d = NULL;
     if (!s->failed && !schema_has_false(s, &set) && !chardfa_intersect(others, others, &b, &d, NULL)) {
         for (uint32_t k = 0; k < p->n && !s->failed; k++)
-            combine(s, item, &d, p->dfa[k], !(matched >> k & 1));
+            schema_narrow(s, item, "additionalProperties", &d, p->dfa[k], !(matched >> k & 1));
         uint32_t name = dfa_node(s, item, d, true, true);
         if (name && !s->failed)
             o->extras[o->nextras++] = (struct extra){name, schema_node(s, &set)};
@@ -389,7 +370,7 @@ static void add_extras(const struct alternative *a, struct object_def *o, const 
     if (chardfa_texts(l->name, l->len, l->n, &b, &declared, &e))
         schema_fail_automaton(s, a->flat->v[0], "properties", &e);
     s->work = b.work;
-    combine(s, a->flat->v[0], &others, declared, true);
+    schema_narrow(s, a->flat->v[0], "additionalProperties", &others, declared, true);
     name_rules(s, a->flat, &others);
     for (unsigned matched = closed ? 1 : 0; matched < 1u << p.n && !s->failed; matched++)
         add_class(a, o, others, &p, matched);

@@ -125,6 +125,9 @@ json_t *schema_excluded(const struct schema *s, const struct schema_list *flat);
 // What strings an alternative allows (enum included). NULL after a failure.
 struct chardfa *schema_string(struct schema *s, const struct schema_list *flat, const struct schema_merged *m);
 const struct chardfa *schema_pattern(struct schema *s, uint32_t item, const char *keyword, const json_t *text);
+// Replaces *d by what is in both (or, minus, in it alone). False after a failure, which is told in terms of keyword.
+bool schema_narrow(struct schema *s, uint32_t item, const char *keyword, struct chardfa **d, const struct chardfa *by,
+                   bool minus);
 // Schemas of a property, of undeclared names matching the patterns in `matched`, of an array's item.
 struct schema_patterns {
     const json_t *text[SCHEMA_MAX_PATTERNS];

@@ -251,8 +251,7 @@ const struct chardfa *schema_pattern(struct schema *s, uint32_t item, const char
     return s->patterns[s->npatterns++];
 }
 
-// Replaces *d by what is in both (or, minus, in it alone).
-static bool narrow(struct schema *s, uint32_t item, const char *keyword, struct chardfa **d, const struct chardfa *by,
+bool schema_narrow(struct schema *s, uint32_t item, const char *keyword, struct chardfa **d, const struct chardfa *by,
                    bool minus)
 {
     struct chardfa_budget b = {CHARDFA_STATES, s->work};
@@ -300,7 +299,7 @@ static void exclude(struct schema *s, const struct schema_list *flat, struct cha
     json_t *list = schema_excluded(s, flat);
     if (json_array_size(list)) {
         struct chardfa *out = texts(s, list, NULL);
-        narrow(s, flat->v[0], "not", d, out, true);
+        schema_narrow(s, flat->v[0], "not", d, out, true);
         chardfa_free(out);
     }
     json_decref(list);
@@ -338,9 +337,9 @@ struct chardfa *schema_string(struct schema *s, const struct schema_list *flat, 
         uint32_t item = flat->v[i];
         const json_t *pattern = schema_get(s, item, "pattern"), *format = schema_get(s, item, "format");
         if (pattern)
-            narrow(s, item, "pattern", &d, schema_pattern(s, item, "pattern", pattern), false);
+            schema_narrow(s, item, "pattern", &d, schema_pattern(s, item, "pattern", pattern), false);
         if (format && format_find(json_string_value(format)) == FORMAT_ENFORCED)
-            narrow(s, item, "format", &d, schema_pattern(s, item, "format", format), false);
+            schema_narrow(s, item, "format", &d, schema_pattern(s, item, "format", format), false);
     }
     if (!s->failed)
         exclude(s, flat, &d);

@@ -14,12 +14,7 @@
 
 enum { MAX_TIMEOUT_S = 7 * 86400, FAIRNESS_MAX = 128, SALT_MAX = 64 << 10 };
 
-const struct field api_caller_fields[] = {
-    {"timeout", FIELD_HONOURED, 0},
-    {"cache_salt", FIELD_HONOURED, 0},
-    {"service_tier", FIELD_HONOURED, 0},
-    {"priority", FIELD_HONOURED, 0},
-};
+const struct field api_caller_fields[] = {API_CALLER_FIELDS};
 const size_t api_caller_nfields = sizeof api_caller_fields / sizeof *api_caller_fields;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -32,7 +32,11 @@ struct api_caller {
     const atomic_bool *behind;  // the request's
 };
 
-extern const struct field api_caller_fields[];  // for api_fields_check
+// For api_fields_check; and for a list that has more (generate.c).
+#define API_CALLER_FIELDS                                                                                              \
+    {"timeout", FIELD_HONOURED, 0}, {"cache_salt", FIELD_HONOURED, 0}, {"service_tier", FIELD_HONOURED, 0},            \
+    {"priority", FIELD_HONOURED, 0}
+extern const struct field api_caller_fields[];
 extern const size_t api_caller_nfields;
 
 void api_caller_read(struct api_caller *c, struct fields *f);

@@ -52,9 +52,7 @@ const struct field api_generate_fields[] = {
     {"stream", FIELD_HONOURED, 0},
     {"stream_options", FIELD_HONOURED, 0},
     {"return_progress", FIELD_HONOURED, 0},
-    {"timeout", FIELD_HONOURED, 0},
-    {"cache_salt", FIELD_HONOURED, 0},
-    {"service_tier", FIELD_HONOURED, 0},
+    API_CALLER_FIELDS,
     {"response_format", FIELD_HONOURED, 0},
     {"structured_outputs", FIELD_HONOURED, 0},
     {"guided_json", FIELD_HONOURED, 0},
@@ -63,7 +61,6 @@ const struct field api_generate_fields[] = {
     {"guided_grammar", FIELD_HONOURED, 0},
     {"grammar", FIELD_HONOURED, 0},
     {"json_schema", FIELD_HONOURED, 0},
-    {"priority", FIELD_HONOURED, 0},
 
     {"user", FIELD_ACCEPTED, 0},
     {"safety_identifier", FIELD_ACCEPTED, 0},

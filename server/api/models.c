@@ -15,8 +15,6 @@
 #include "server/request.h"
 #include "server/server.h"
 
-enum { MAX_MODELS = 64 };
-
 // What each task is called, where it is asked for, and what goes in and comes out.
 static const struct {
     unsigned bit;
@@ -137,10 +135,10 @@ static bool may_use(const struct request *r, const struct model_info *m)
 // All models that the caller may use; the caller frees the array.
 static struct model_info *all_models(struct request *r, int *ret_count)
 {
-    struct model_info *infos = mem_new(MAX_MODELS * sizeof *infos);
-    int n = engine_models(server_engine(r->server), infos, MAX_MODELS);
+    struct model_info *infos = mem_new(ENGINE_MODELS_MAX * sizeof *infos);
+    int n = engine_models(server_engine(r->server), infos, ENGINE_MODELS_MAX);
     int fit = 0;
-    for (int i = 0; i < n && i < MAX_MODELS; i++)
+    for (int i = 0; i < n && i < ENGINE_MODELS_MAX; i++)
         if (may_use(r, &infos[i]))
             infos[fit++] = infos[i];
     *ret_count = fit;

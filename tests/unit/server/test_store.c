@@ -231,9 +231,9 @@ static void newer(void **state)
     expect_refused(ERR_UNSUPPORTED);
 }
 
-static void damaged(void **state)
+// Enough keys for several pages.
+static void fill(void)
 {
-    (void)state;
     err e = {0};
     struct store *s;
     assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
@@ -243,6 +243,12 @@ static void damaged(void **state)
         assert_int_equal(add(s, name, "", &e), ERR_OK);
     }
     store_close(s);
+}
+
+static void damaged(void **state)
+{
+    (void)state;
+    fill();
     char junk[4096];
     memset(junk, 0x5a, sizeof junk);
     put_file(junk, sizeof junk, 4096);
@@ -252,15 +258,7 @@ static void damaged(void **state)
 static void half_a_file(void **state)
 {
     (void)state;
-    err e = {0};
-    struct store *s;
-    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
-    for (int i = 0; i < 200; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "k%d", i);
-        assert_int_equal(add(s, name, "", &e), ERR_OK);
-    }
-    store_close(s);
+    fill();
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(truncate(path, st.st_size / 2 / 4096 * 4096), 0);

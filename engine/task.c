@@ -16,6 +16,7 @@ static void generate_defaults(struct generate *g)
     g->max_tokens = -1;
     g->n = 1;
     g->logprobs = -1;
+    g->reasoning_max = -1;
 }
 
 struct task *task_new(enum task_kind kind)

@@ -54,14 +54,26 @@ struct sampling {
     size_t nbias;
 };
 
-// What an answer must be. text: a JSON Schema; nothing; a pattern all of it matches; a JSON array of strings; GBNF.
-enum grammar_kind { GRAMMAR_NONE, GRAMMAR_JSON_SCHEMA, GRAMMAR_JSON_OBJECT, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF };
+// What an answer must be. text: a JSON Schema; nothing; a pattern all of it matches; a JSON array of strings; GBNF; a
+// structural tag (grammar/structure.h).
+enum grammar_kind {
+    GRAMMAR_NONE, GRAMMAR_JSON_SCHEMA, GRAMMAR_JSON_OBJECT, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF, GRAMMAR_STRUCTURE
+};
 struct grammar_request {
     enum grammar_kind kind;
     const char *text;
     size_t len;
     const char *field;  // the request's field, which errors name
     const char *name;   // the schema's, for errors; NULL: none
+};
+
+// What an answer may call; the tools themselves are prompt.tools. With split only.
+enum tool_choice { TOOLS_AUTO, TOOLS_REQUIRED };
+struct tool_rules {
+    enum tool_choice choice;
+    const char *const *names;  // only these may be called; NULL: all of prompt.tools
+    size_t nnames;
+    bool single;               // at most one call an answer
 };
 
 struct generate {
@@ -76,7 +88,10 @@ struct generate {
     bool progress;     // EVENT_PROGRESS after each step of the prompt
     bool echo;         // text completion: the prompt's text comes first
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
-    struct grammar_request grammar;
+    struct grammar_request grammar;  // of the content; what comes before it and instead of it (reasoning, calls) is free of it
+    bool split;        // an answer to messages is told apart into content, reasoning and calls (enum channel)
+    struct tool_rules tools;
+    int reasoning_max; // tokens of reasoning, then it is closed; -1: no limit
 };
 
 struct tokenize {
@@ -149,11 +164,19 @@ struct decide {
     size_t nquestions;
 };
 
-enum finish { FINISH_STOP, FINISH_LENGTH };
+enum finish { FINISH_STOP, FINISH_LENGTH, FINISH_CALLS };
 
-// Every sampled token counts, the one that ends a turn (and is not shown) included; all choices together.
+// Every sampled token counts, the one that ends a turn (and is not shown) included; all choices together. reasoning_tokens
+// are among the completion_tokens.
 struct usage {
-    int prompt_tokens, cached_tokens, completion_tokens;
+    int prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens;
+};
+
+// What a piece of an answer's text is. Content without split.
+enum channel {
+    CHANNEL_CONTENT,
+    CHANNEL_REASONING,  // what a thinking model writes for itself, without its markers
+    CHANNEL_CALL,       // arguments of one call, as JSON: the texts of its events together are one object
 };
 
 struct token_alternative {
@@ -217,6 +240,10 @@ struct decision {
 struct event {
     enum event_kind kind;
     int choice;
+    enum channel channel;  // EVENT_TEXT
+    int call;              // CHANNEL_CALL: its number among the choice's calls, from 0; one ends before the next begins
+    const char *name;      // CHANNEL_CALL: the function's, in the call's first event; NULL in the others
+    bool call_ends;        // CHANNEL_CALL: the arguments are complete. A call without it was cut by FINISH_LENGTH
     const char *text;
     size_t len;
     const struct token_logprob *tokens;  // EVENT_TEXT with logprobs

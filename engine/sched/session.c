@@ -111,7 +111,7 @@ err_code session_must_end(const struct session *s, int64_t now_ns, err *e)
 
 void session_emit(struct session *s, struct event *ev)
 {
-    ev->usage = (struct usage){s->prompt_tokens, s->cached, s->completion_tokens};
+    ev->usage = (struct usage){s->prompt_tokens, s->cached, s->completion_tokens, s->reasoning_tokens};
     s->task->on_event(s->task, ev);
 }
 

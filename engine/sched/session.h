@@ -103,7 +103,7 @@ struct session {
     int nprompt, cached;   // tokens of the prompt (with rounds: of the stem)
     int prompt_tokens;     // usage
     int max_out;           // most tokens a choice may get
-    int completion_tokens;
+    int completion_tokens, reasoning_tokens;
     bool cut;              // a choice reached its limit
     bool begun;            // EVENT_START was sent
     bool forked;           // every choice has its tokens

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "server/api/chunks.h"
 #include "server/api/generate.h"
 #include "server/api/handlers.h"
 #include "server/api/jsonout.h"
@@ -78,6 +79,8 @@ static void add_token(const struct token_alternative *a, struct buf *out)
 static void add_logprobs(struct choice *c, const struct event *ev)
 {
     struct buf *out = &c->lists[0];
+    if (ev->channel != CHANNEL_CONTENT)
+        return;
     for (size_t i = 0; i < ev->ntokens; i++) {
         const struct token_logprob *t = &ev->tokens[i];
         if (out->len)
@@ -94,33 +97,86 @@ static void add_logprobs(struct choice *c, const struct event *ev)
     }
 }
 
-static void add_message(enum api_part part, const char *text, size_t len, struct buf *out)
+static void add_text(const struct buf *text, struct buf *out)
 {
-    static const char *const names[] = {
-        [PART_WHOLE] = "\"message\":{\"role\":\"assistant\",\"content\":",
-        [PART_OPENING] = "\"delta\":{\"role\":\"assistant\",\"content\":",
-        [PART_PIECE] = "\"delta\":{\"content\":",
-        [PART_LAST] = "\"delta\":{",
-    };
-    static const char *const ends[] = {
-        [PART_WHOLE] = ",\"refusal\":null,\"annotations\":[]}",
-        [PART_OPENING] = ",\"refusal\":null}",
-        [PART_PIECE] = "}",
-        [PART_LAST] = "}",
-    };
-    buf_add_str(out, names[part]);
-    if (part != PART_LAST)
-        api_jsonout_string(out, text, len);
-    buf_add_str(out, ends[part]);
+    api_jsonout_string(out, text->data ? text->data : "", text->len);
 }
 
-static void add_choice(const struct generation *g, int index, enum api_part part, const char *text, size_t len,
-                       struct buf *out)
+static void add_calls(const struct choice *c, struct buf *out)
+{
+    int n = 0;
+    for (int i = 0; i < c->ncalls; i++) {
+        if (!c->calls[i].whole)  // cut by the token limit
+            continue;
+        buf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
+                   n++ ? "," : ",\"tool_calls\":[", c->calls[i].id);
+        api_jsonout_text(out, c->calls[i].name);
+        buf_add_str(out, ",\"arguments\":");
+        add_text(&c->calls[i].arguments, out);
+        buf_add_str(out, "}}");
+    }
+    if (n)
+        buf_add_char(out, ']');
+}
+
+static void add_message(const struct choice *c, struct buf *out)
+{
+    buf_add_str(out, "\"message\":{\"role\":\"assistant\",\"content\":");
+    if (c->ncalls && !c->text.len)
+        buf_add_str(out, "null");
+    else
+        add_text(&c->text, out);
+    buf_add_str(out, ",\"refusal\":null,\"annotations\":[]");
+    if (c->reasoning.len) {
+        buf_add_str(out, ",\"reasoning_content\":");
+        add_text(&c->reasoning, out);
+    }
+    add_calls(c, out);
+    buf_add_char(out, '}');
+}
+
+// Id, type and name once, in the first piece of a call.
+static void add_call_piece(const struct choice *c, const struct event *ev, struct buf *out)
+{
+    const struct choice_call *call = &c->calls[ev->call];
+    buf_printf(out, "{\"tool_calls\":[{\"index\":%d,", ev->call);
+    if (ev->name) {
+        buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", call->id);
+        api_jsonout_text(out, call->name);
+        buf_add_str(out, ",\"arguments\":");
+    } else {
+        buf_add_str(out, "\"function\":{\"arguments\":");
+    }
+    api_jsonout_string(out, ev->text ? ev->text : "", ev->len);
+    buf_add_str(out, "}}]}");
+}
+
+static void add_piece(const struct choice *c, const struct event *ev, struct buf *out)
+{
+    if (ev->channel == CHANNEL_CALL) {
+        add_call_piece(c, ev, out);
+        return;
+    }
+    buf_add_str(out, ev->channel == CHANNEL_REASONING ? "{\"reasoning_content\":" : "{\"content\":");
+    api_jsonout_string(out, ev->text ? ev->text : "", ev->len);
+    buf_add_char(out, '}');
+}
+
+static void add_choice(const struct generation *g, int index, enum api_part part, const struct event *ev, struct buf *out)
 {
     const struct choice *c = &g->choices[index];
     const struct buf *list = &c->lists[0];
     buf_printf(out, "{\"index\":%d,", index);
-    add_message(part, text, len, out);
+    if (part == PART_WHOLE)
+        add_message(c, out);
+    else if (part == PART_OPENING)
+        buf_add_str(out, "\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null}");
+    else
+        buf_add_str(out, "\"delta\":");
+    if (part == PART_PIECE)
+        add_piece(c, ev, out);
+    else if (part == PART_LAST)
+        buf_add_str(out, "{}");
     if (g->settings.logprobs >= 0 && (part == PART_WHOLE || list->len))
         buf_printf(out, ",\"logprobs\":{\"content\":[%s],\"refusal\":null}", list->len ? list->data : "");
     else
@@ -130,13 +186,23 @@ static void add_choice(const struct generation *g, int index, enum api_part part
     buf_add_char(out, '}');
 }
 
+static void begin(struct generation *g)
+{
+    static const struct api_chunk_format chunks = {"chat.completion", "chat.completion.chunk", true, add_choice};
+    api_chunks_begin(g, &chunks);
+}
+
 static const struct api_format format = {
     .id_prefix = "chatcmpl-",
-    .object = "chat.completion",
-    .chunk_object = "chat.completion.chunk",
     .context_param = "messages",
-    .opens = true,
-    .choice = add_choice,
+    .begin = begin,
+    .open = api_chunks_open,
+    .text = api_chunks_text,
+    .finish = api_chunks_finish,
+    .progress = api_chunks_progress,
+    .end = api_chunks_end,
+    .done = true,
+    .whole = api_chunks_whole,
     .logprobs = add_logprobs,
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "server/api/chunks.h"
 #include "server/api/generate.h"
 #include "server/api/handlers.h"
 #include "server/api/jsonout.h"
@@ -243,12 +244,12 @@ static void add_lists(const struct generation *g, const struct choice *c, struct
     buf_add_char(out, '}');
 }
 
-static void add_choice(const struct generation *g, int index, enum api_part part, const char *text, size_t len,
-                       struct buf *out)
+static void add_choice(const struct generation *g, int index, enum api_part part, const struct event *ev, struct buf *out)
 {
     const struct choice *c = &g->choices[index];
+    const char *text = part == PART_WHOLE ? c->text.data : ev ? ev->text : NULL;
     buf_add_str(out, "{\"text\":");
-    api_jsonout_string(out, text, len);
+    api_jsonout_string(out, text ? text : "", part == PART_WHOLE ? c->text.len : ev ? ev->len : 0);
     buf_printf(out, ",\"index\":%d,\"logprobs\":", index);
     if (g->settings.logprobs >= 0 && (part == PART_WHOLE || c->lists[LIST_TOKENS].len))
         add_lists(g, c, out);
@@ -259,12 +260,23 @@ static void add_choice(const struct generation *g, int index, enum api_part part
     buf_add_char(out, '}');
 }
 
+static void begin(struct generation *g)
+{
+    static const struct api_chunk_format chunks = {"text_completion", "text_completion", false, add_choice};
+    api_chunks_begin(g, &chunks);
+}
+
 static const struct api_format format = {
     .id_prefix = "cmpl-",
-    .object = "text_completion",
-    .chunk_object = "text_completion",
     .context_param = "",
-    .choice = add_choice,
+    .begin = begin,
+    .open = api_chunks_open,
+    .text = api_chunks_text,
+    .finish = api_chunks_finish,
+    .progress = api_chunks_progress,
+    .end = api_chunks_end,
+    .done = true,
+    .whole = api_chunks_whole,
     .logprobs = add_logprobs,
 };
 

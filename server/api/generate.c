@@ -1,4 +1,4 @@
-// generate.c - sampling fields, task submission and the event sink of chat and text completion. See generate.h for who
+// generate.c - sampling fields, task submission and the event sink. See generate.h for who
 // runs what on which thread.
 #include "server/api/generate.h"
 
@@ -98,17 +98,25 @@ const size_t api_generate_nfields = sizeof api_generate_fields / sizeof *api_gen
 
 // ---- making one
 
+static void release_choice(struct choice *c)
+{
+    buf_done(&c->text);
+    buf_done(&c->reasoning);
+    for (int i = 0; i < c->ncalls; i++)
+        buf_done(&c->calls[i].arguments);
+    free(c->calls);
+    for (int k = 0; k < API_CHOICE_LISTS; k++)
+        buf_done(&c->lists[k]);
+}
+
 static void release(void *object)
 {
     struct generation *g = object;
     for (int i = 0; i < g->ntasks; i++)
         if (g->tasks[i])
             task_free(g->tasks[i]);
-    for (int i = 0; g->choices && i < g->ntasks * g->settings.n; i++) {
-        buf_done(&g->choices[i].text);
-        for (int k = 0; k < API_CHOICE_LISTS; k++)
-            buf_done(&g->choices[i].lists[k]);
-    }
+    for (int i = 0; g->choices && i < g->ntasks * g->settings.n; i++)
+        release_choice(&g->choices[i]);
     free(g->tasks);
     buf_done(&g->held);
     buf_done(&g->out);
@@ -278,6 +286,11 @@ static void copy_settings(const struct generation *g, struct task *t)
 {
     t->generate = g->settings;
     t->generate.grammar = api_structured_copy(&g->settings.grammar, &t->arena);
+    struct tool_rules *rules = &t->generate.tools;
+    const char **names = rules->nnames ? arena_alloc(&t->arena, rules->nnames * sizeof *names) : NULL;
+    for (size_t i = 0; i < rules->nnames; i++)
+        names[i] = arena_strdup(&t->arena, rules->names[i]);
+    rules->names = names;
     struct sampling *s = &t->generate.sampling;
     if (s->nbias) {
         struct logit_bias *bias = arena_alloc(&t->arena, s->nbias * sizeof *bias);
@@ -306,16 +319,17 @@ struct task *api_generate_add(struct generation *g)
     return t;
 }
 
-// ---- JSON
+// ---- what formats ask for
 
 const char *api_generate_finish_name(const struct choice *c)
 {
-    return !c->finished ? NULL : c->finish == FINISH_LENGTH ? "length" : "stop";
+    static const char *const names[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_CALLS] = "tool_calls"};
+    return c->finished ? names[c->finish] : NULL;
 }
 
-// Changes when the model does, so that equal fingerprints and seeds mean equal answers.
-static uint64_t fingerprint(const struct model_info *m)
+uint64_t api_generate_fingerprint(const struct generation *g)
 {
+    const struct model_info *m = g->model;
     uint64_t h = rng_mix(m->weight_bytes) ^ rng_mix((uint64_t)m->context + 1);
     for (const char *s = m->name; *s; s++)
         h = rng_mix(h ^ (unsigned char)*s);
@@ -324,58 +338,22 @@ static uint64_t fingerprint(const struct model_info *m)
     return h;
 }
 
-static void make_head(struct generation *g)
-{
-    struct buf b;
-    buf_init(&b, 4096);
-    const struct api_format *format = g->format;
-    g->r->answer_id = arena_printf(&g->r->arena, "%s%016llx%08x", format->id_prefix, (unsigned long long)rng_os(),
-                                   (unsigned)rng_os());
-    buf_printf(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->r->answer_id, g->stream ? format->chunk_object : format->object,
-               (long long)clock_unix_s());
-    api_jsonout_text(&b, g->model->name);
-    buf_printf(&b, ",\"system_fingerprint\":\"fp_%012llx\"", (unsigned long long)(fingerprint(g->model) >> 16));
-    if (g->caller.tier)
-        buf_printf(&b, ",\"service_tier\":\"%s\"", g->caller.tier);
-    buf_add_str(&b, ",\"choices\":[");
-    g->head = arena_strndup(&g->r->arena, b.data, b.len);
-    buf_done(&b);
-}
+static void open_stream(struct generation *g);
 
-static void add_usage(const struct usage *u, struct buf *out)
+static void send(struct generation *g, const char *name, const char *data, size_t len)
 {
-    buf_printf(out,
-               "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
-               "\"prompt_tokens_details\":{\"cached_tokens\":%d,\"audio_tokens\":0},"
-               "\"completion_tokens_details\":{\"reasoning_tokens\":0,\"audio_tokens\":0,"
-               "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}",
-               u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens, u->cached_tokens);
-}
-
-static void send(struct generation *g, const char *data, size_t len)
-{
-    if (!g->dead && !sse_send(g->sse, data, len))
+    if (!g->dead && !sse_send_named(g->sse, name, data, len))
         g->dead = true;  // on_gone cancels the tasks
 }
 
-static void open_stream(struct generation *g);
-
-static void send_chunk(struct generation *g, int index, enum api_part part, const char *text, size_t len)
+// Only events without a name are held: formats that name theirs have one task.
+void api_generate_send(struct generation *g, const char *name, const char *data, size_t len)
 {
-    struct buf *out = &g->out;
-    if (g->dead)
-        return;
-    buf_clear(out);
-    buf_add_str(out, g->head);
-    g->format->choice(g, index, part, text, len, out);
-    buf_add_str(out, g->include_usage ? "],\"usage\":null}" : "]}");
-    for (int k = 0; k < API_CHOICE_LISTS; k++)
-        buf_clear(&g->choices[index].lists[k]);
-    if (g->sse) {
-        send(g, out->data, out->len);
+    if (g->sse || g->dead) {
+        send(g, name, data, len);
         return;
     }
-    buf_add(&g->held, out->data, out->len);
+    buf_add(&g->held, data, len);
     buf_add_char(&g->held, '\n');
     if (g->held.len > MAX_HELD)
         open_stream(g);
@@ -385,7 +363,7 @@ static void send_held(struct generation *g)
 {
     for (char *line = g->held.data, *end; line && *line; line = end + 1) {
         end = strchr(line, '\n');
-        send(g, line, (size_t)(end - line));
+        send(g, NULL, line, (size_t)(end - line));
     }
     buf_done(&g->held);
 }
@@ -393,36 +371,69 @@ static void send_held(struct generation *g)
 static void open_stream(struct generation *g)
 {
     g->sse = reply_sse(g->r);
-    for (int i = 0; g->format->opens && i < g->ntasks * g->settings.n; i++)
-        send_chunk(g, i, PART_OPENING, "", 0);
+    if (g->format->open)
+        g->format->open(g);
     send_held(g);
 }
 
 // ---- events; under g->lock
 
-// As llama-server says how much of a prompt was read; a chunk without choices.
 static void on_progress(struct generation *g, const struct event *ev)
 {
-    struct buf *out = &g->out;
-    if (!g->sse || g->ntasks > 1)
-        return;
-    buf_clear(out);
-    buf_add_str(out, g->head);
-    buf_printf(out, "]%s,\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}}",
-               g->include_usage ? ",\"usage\":null" : "", ev->total, ev->usage.cached_tokens, ev->done,
-               (long long)((clock_ns() - g->r->received_ns) / 1000000));
-    send(g, out->data, out->len);
+    if (g->sse && g->ntasks == 1 && g->format->progress)
+        g->format->progress(g, ev);
+}
+
+static void *grown(void *list, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return list;
+    *cap = *cap ? 2 * *cap : 4;
+    return mem_resize(list, (size_t)*cap * size);
+}
+
+// "call_" and 24 letters and digits: what clients expect, unlike any other.
+static const char *call_id(struct arena *a)
+{
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    char id[25] = "";
+    for (int i = 0; i < 24; i++)
+        id[i] = digits[rng_os() % 62];
+    return arena_printf(a, "call_%s", id);
+}
+
+static struct choice_call *add_call(struct generation *g, struct choice *c, const char *name)
+{
+    c->calls = grown(c->calls, c->ncalls, &c->calls_cap, sizeof *c->calls);
+    struct choice_call *call = &c->calls[c->ncalls++];
+    *call = (struct choice_call){.id = call_id(&g->r->arena), .name = arena_strdup(&g->r->arena, name)};
+    buf_init(&call->arguments, MAX_TEXT);
+    return call;
+}
+
+static struct buf *place(struct generation *g, struct choice *c, const struct event *ev)
+{
+    if (ev->channel == CHANNEL_CONTENT)
+        return &c->text;
+    if (ev->channel == CHANNEL_REASONING)
+        return &c->reasoning;
+    if (ev->name)
+        add_call(g, c, ev->name);
+    struct choice_call *call = &c->calls[c->ncalls - 1];
+    call->whole = ev->call_ends;
+    return &call->arguments;
 }
 
 static void on_text(struct generation *g, int index, const struct event *ev)
 {
     struct choice *c = &g->choices[index];
+    struct buf *to = place(g, c, ev);
     if (ev->ntokens && g->settings.logprobs >= 0)
         g->format->logprobs(c, ev);
     if (!g->stream)
-        buf_add(&c->text, ev->text, ev->len);
-    else if (ev->len || ev->ntokens)
-        send_chunk(g, index, PART_PIECE, ev->text ? ev->text : "", ev->len);
+        buf_add(to, ev->text, ev->len);
+    else if (ev->len || ev->ntokens || ev->name || ev->call_ends)
+        g->format->text(g, index, ev);
 }
 
 static void on_finish(struct generation *g, int index, enum finish finish)
@@ -431,7 +442,7 @@ static void on_finish(struct generation *g, int index, enum finish finish)
     c->finished = true;
     c->finish = finish;
     if (g->stream)
-        send_chunk(g, index, PART_LAST, "", 0);
+        g->format->finish(g, index);
 }
 
 static void record_error(struct generation *g, const err *e)
@@ -445,6 +456,7 @@ static void on_end(struct generation *g, const struct event *ev)
     g->usage.prompt_tokens += ev->usage.prompt_tokens;
     g->usage.cached_tokens += ev->usage.cached_tokens;
     g->usage.completion_tokens += ev->usage.completion_tokens;
+    g->usage.reasoning_tokens += ev->usage.reasoning_tokens;
     if (ev->error.code)
         record_error(g, &ev->error);
 }
@@ -506,38 +518,25 @@ static void answer_error(struct generation *g)
         return;
     }
     request_problem(g->r, &e);
-    if (!g->dead)
+    if (!g->dead && g->format->failed)
+        g->format->failed(g, &e);
+    else if (!g->dead)
         sse_send_json(g->sse, reply_error_json(&e));
     sse_end(g->sse, false);
 }
 
 static void answer_stream(struct generation *g)
 {
-    if (g->include_usage) {
-        buf_clear(&g->out);
-        buf_add_str(&g->out, g->head);
-        buf_add_str(&g->out, "],\"usage\":");
-        add_usage(&g->usage, &g->out);
-        buf_add_char(&g->out, '}');
-        send(g, g->out.data, g->out.len);
-    }
-    sse_end(g->sse, true);
+    if (g->format->end)
+        g->format->end(g);
+    sse_end(g->sse, g->format->done);
 }
 
 static void answer_whole(struct generation *g)
 {
     struct buf *out = &g->out;
     buf_clear(out);
-    buf_add_str(out, g->head);
-    for (int i = 0; i < g->ntasks * g->settings.n; i++) {
-        if (i)
-            buf_add_char(out, ',');
-        const struct buf *text = &g->choices[i].text;
-        g->format->choice(g, i, PART_WHOLE, text->data ? text->data : "", text->len, out);
-    }
-    buf_add_str(out, "],\"usage\":");
-    add_usage(&g->usage, out);
-    buf_add_char(out, '}');
+    g->format->whole(g, out);
     if (out->over) {
         err e;
         err_set(&e, ERR_INTERNAL, "the answer is larger than %d MB", MAX_TEXT >> 20);
@@ -549,7 +548,9 @@ static void answer_whole(struct generation *g)
 
 static bool over(const struct choice *c)
 {
-    bool any = c->text.over;
+    bool any = c->text.over || c->reasoning.over;
+    for (int i = 0; i < c->ncalls; i++)
+        any |= c->calls[i].arguments.over;
     for (int k = 0; k < API_CHOICE_LISTS; k++)
         any |= c->lists[k].over;
     return any;
@@ -672,6 +673,7 @@ static void make_choices(struct generation *g)
     g->choices = arena_alloc(a, (size_t)g->ntasks * (size_t)n * sizeof *g->choices);
     for (int i = 0; i < g->ntasks * n; i++) {
         buf_init(&g->choices[i].text, MAX_TEXT);
+        buf_init(&g->choices[i].reasoning, MAX_TEXT);
         for (int k = 0; k < API_CHOICE_LISTS; k++)
             buf_init(&g->choices[i].lists[k], MAX_TEXT);
     }
@@ -687,8 +689,11 @@ static void make_choices(struct generation *g)
 
 void api_generate_start(struct generation *g)
 {
-    make_head(g);
+    g->r->answer_id = arena_printf(&g->r->arena, "%s%016llx%08x", g->format->id_prefix, (unsigned long long)rng_os(),
+                                   (unsigned)rng_os());
     make_choices(g);
+    if (g->format->begin)
+        g->format->begin(g);
     g->r->ud = g;
     g->r->on_gone = on_gone;
     g->r->on_quiet = g->stream ? on_quiet : NULL;

@@ -1,5 +1,5 @@
-// generate.h - what chat and text completion share: the fields of sampling, the tasks of one request, and the sink that
-// turns their events into one JSON answer or a stream of chunks.
+// generate.h - what chat, text completion and responses share: the fields of sampling, the tasks of one request, and the sink
+// that gathers their events for one whole answer or passes them on to a stream. How either looks is the format's affair.
 //
 //     struct generation *g = api_generate_new(r, &format);
 //     api_generate_read(g, &f, CAN_CHAT);               // model, sampling, n, stop, stream ...
@@ -32,29 +32,36 @@ struct generation;
 
 enum { API_MAX_CHOICES = 128, API_MAX_PROMPTS = 2048, API_MAX_ALL_CHOICES = 4096, API_CHOICE_LISTS = 4 };
 
+struct choice_call {
+    const char *id, *name;  // in the request's arena; no id is like another
+    struct buf arguments;
+    bool whole;             // else the token limit cut it
+};
+
 struct choice {
-    struct buf text;                    // whole answers only
+    struct buf text, reasoning;         // whole answers only, as are the arguments of calls
+    struct choice_call *calls;
+    int ncalls, calls_cap;
     struct buf lists[API_CHOICE_LISTS]; // logprobs as JSON since the last chunk; what each holds is the format's affair
     size_t characters;                  // text completion: characters of all tokens so far, for text_offset
     bool finished;
     enum finish finish;
 };
 
-enum api_part {
-    PART_WHOLE,    // the choice of an answer that is not streamed
-    PART_OPENING,  // first chunk of a choice
-    PART_PIECE,
-    PART_LAST,     // carries the finish reason
-};
-
-// How one endpoint's JSON looks.
+// How one endpoint answers. Everything is called under g->lock; open, text, finish and end only for a stream.
 struct api_format {
-    const char *id_prefix, *object, *chunk_object;
+    const char *id_prefix;
     const char *context_param;  // what a too long prompt is blamed on; "": null
-    bool opens;                 // chunks begin with PART_OPENING
-    // Appends one element of "choices".
-    void (*choice)(const struct generation *g, int index, enum api_part part, const char *text, size_t len,
-                   struct buf *out);
+    void (*begin)(struct generation *g);  // before the tasks are submitted, with choices and r->answer_id made; loop thread
+    void (*open)(struct generation *g);   // the stream begins: its first events
+    // The event's text; its tokens are in the choice's lists already, and its call, if any, is calls[ncalls - 1].
+    void (*text)(struct generation *g, int index, const struct event *ev);
+    void (*finish)(struct generation *g, int index);
+    void (*progress)(struct generation *g, const struct event *ev);  // EVENT_PROGRESS; NULL: not told
+    void (*end)(struct generation *g);    // the last events of an answer that went well
+    void (*failed)(struct generation *g, const err *e);  // the last event of one that did not; NULL: {"error": ...}
+    bool done;                            // then [DONE]
+    void (*whole)(struct generation *g, struct buf *out);
     // Appends an event's tokens to the choice's lists.
     void (*logprobs)(struct choice *c, const struct event *ev);
 };
@@ -73,7 +80,7 @@ struct generation {
     struct ticket *tickets;
     int ntasks, cap;
 
-    const char *head;  // JSON up to the choices, the same in every chunk
+    void *own;         // the format's
     pthread_mutex_t lock;
     int pending;       // tasks without EVENT_END, and the loop thread while it submits
     int submitted, started;
@@ -82,7 +89,7 @@ struct generation {
     int64_t first_ns;  // when the first text came
     struct sse *sse;
     bool dead;         // the stream's client is gone
-    struct buf held;   // chunks of early tasks while others wait for admission, one a line
+    struct buf held;   // events of early tasks while others wait for admission, one a line
     struct buf out;    // scratch
     err error;         // the first one
 };
@@ -98,4 +105,10 @@ bool api_generate_limit(struct generation *g, struct fields *f, const char *name
 struct task *api_generate_add(struct generation *g);
 void api_generate_start(struct generation *g);
 
+// ---- for formats
+// "stop", "length", "tool_calls"; NULL: not finished.
 const char *api_generate_finish_name(const struct choice *c);
+// Changes when the model does, so that equal fingerprints and seeds mean equal answers.
+uint64_t api_generate_fingerprint(const struct generation *g);
+// An event of the stream, in one line: `name` NULL for one without. Kept while the stream is not open.
+void api_generate_send(struct generation *g, const char *name, const char *data, size_t len);

@@ -163,14 +163,19 @@ struct sse *reply_sse(struct request *r)
     return (struct sse *)r;
 }
 
-bool sse_send(struct sse *s, const char *data, size_t len)
+bool sse_send_named(struct sse *s, const char *name, const char *data, size_t len)
 {
-    (void)s;
+    (void)s, (void)name;
     json_t *event = json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL);
     if (!event || memchr(data, '\n', len))
         abort();
     json_decref(event);
     return true;
+}
+
+bool sse_send(struct sse *s, const char *data, size_t len)
+{
+    return sse_send_named(s, NULL, data, len);
 }
 
 bool sse_send_json(struct sse *s, struct json_t *event)
@@ -211,14 +216,14 @@ static void play(struct task *t)
 {
     static const int32_t ids[] = {1, 2};
     const struct token_alternative pieces[] = {{.bytes = "a", .len = 1}, {.bytes = "\xff", .len = 1}};
-    emit(t, (struct event){.kind = EVENT_START, .usage = {3, 0, 0}});
+    emit(t, (struct event){.kind = EVENT_START, .usage = {3, 0, 0, 0}});
     if (t->kind == TASK_GENERATE)
         play_generation(t);
     else if (t->kind == TASK_TOKENIZE)
         emit(t, (struct event){.kind = EVENT_IDS, .ids = ids, .nids = 2, .pieces = t->tokenize.with_pieces ? pieces : NULL});
     else
         emit(t, (struct event){.kind = EVENT_TEXT, .text = "text", .len = 4});
-    emit(t, (struct event){.kind = EVENT_END, .usage = {3, 0, 1}});
+    emit(t, (struct event){.kind = EVENT_END, .usage = {3, 0, 1, 0}});
     task_free(t);
 }
 

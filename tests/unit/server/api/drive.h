@@ -75,7 +75,7 @@ static inline void emit(int task, struct event ev)
 
 static inline void start(int task, int prompt, int cached)
 {
-    emit(task, (struct event){.kind = EVENT_START, .usage = {prompt, cached, 0}});
+    emit(task, (struct event){.kind = EVENT_START, .usage = {prompt, cached, 0, 0}});
 }
 
 static inline void text(int task, int choice, const char *s)
@@ -98,7 +98,7 @@ static inline void end_task(int task, struct event ev)
 
 static inline void end(int task, int prompt, int completion)
 {
-    end_task(task, (struct event){.usage = {prompt, 0, completion}});
+    end_task(task, (struct event){.usage = {prompt, 0, completion, 0}});
 }
 
 static inline void end_badly(int task, err_code code, const char *why)

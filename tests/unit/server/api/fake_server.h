@@ -108,7 +108,7 @@ struct sse *reply_sse(struct request *r)
     return (struct sse *)r;
 }
 
-bool sse_send(struct sse *s, const char *data, size_t len)
+bool sse_send_named(struct sse *s, const char *name, const char *data, size_t len)
 {
     (void)s;
     assert_true(fake.stream);
@@ -117,8 +117,14 @@ bool sse_send(struct sse *s, const char *data, size_t len)
     if (fake.client_gone)
         return false;
     assert_true(fake.nevents < FAKE_EVENTS);
+    fake.names[fake.nevents] = name;
     fake.events[fake.nevents++] = mem_strndup(data, len);
     return true;
+}
+
+bool sse_send(struct sse *s, const char *data, size_t len)
+{
+    return sse_send_named(s, NULL, data, len);
 }
 
 bool sse_send_json(struct sse *s, struct json_t *event)

@@ -41,6 +41,7 @@ static struct {
     json_t *body;
     char ignored[600];
     bool stream, ended, with_done, client_gone;
+    const char *names[FAKE_EVENTS];  // of the events; NULL: one without
     char *events[FAKE_EVENTS];
     int nevents;
 

@@ -236,7 +236,7 @@ static void usage(void **state)
     done();
     fake.models[0].can = CAN_EMBED;
     post(api_embeddings_create, "{\"input\":\"x\"}");
-    end_task(0, (struct event){.usage = {7, 0, 0}});
+    end_task(0, (struct event){.usage = {7, 0, 0, 0}});
     assert_int_equal(fake.usage, 7);
     done();
 }

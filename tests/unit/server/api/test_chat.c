@@ -29,7 +29,7 @@ static void test_whole(void **state)
     text(0, 0, "lo \"you\"\n");
     finish(0, 0, FINISH_LENGTH);
     assert_int_equal(fake.answers, 0);
-    end_task(0, (struct event){.usage = {5, 2, 3}});
+    end_task(0, (struct event){.usage = {5, 2, 3, 0}});
     assert_int_equal(fake.status, 200);
     const json_t *b = fake.body;
     assert_memory_equal(json_string_value(json_object_get(b, "id")), "chatcmpl-", 9);

@@ -1,0 +1,114 @@
+// chunks.c - see the header. Under the generation's lock.
+#include "server/api/chunks.h"
+
+#include "base/clock.h"
+#include "server/api/jsonout.h"
+#include "server/request.h"
+
+// g->own
+struct chunks {
+    const struct api_chunk_format *format;
+    const char *head;  // JSON up to the choices, the same in every chunk
+};
+
+void api_chunks_begin(struct generation *g, const struct api_chunk_format *format)
+{
+    struct chunks *c = arena_alloc(&g->r->arena, sizeof *c);
+    struct buf b;
+    buf_init(&b, 4096);
+    buf_printf(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->r->answer_id,
+               g->stream ? format->chunk_object : format->object, (long long)clock_unix_s());
+    api_jsonout_text(&b, g->model->name);
+    buf_printf(&b, ",\"system_fingerprint\":\"fp_%012llx\"", (unsigned long long)(api_generate_fingerprint(g) >> 16));
+    if (g->caller.tier)
+        buf_printf(&b, ",\"service_tier\":\"%s\"", g->caller.tier);
+    buf_add_str(&b, ",\"choices\":[");
+    c->format = format;
+    c->head = arena_strndup(&g->r->arena, b.data, b.len);
+    g->own = c;
+    buf_done(&b);
+}
+
+static void add_usage(const struct usage *u, struct buf *out)
+{
+    buf_printf(out,
+               "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
+               "\"prompt_tokens_details\":{\"cached_tokens\":%d,\"audio_tokens\":0},"
+               "\"completion_tokens_details\":{\"reasoning_tokens\":%d,\"audio_tokens\":0,"
+               "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}",
+               u->prompt_tokens, u->completion_tokens, u->prompt_tokens + u->completion_tokens, u->cached_tokens,
+               u->reasoning_tokens);
+}
+
+static struct buf *begin_chunk(struct generation *g)
+{
+    const struct chunks *c = g->own;
+    buf_clear(&g->out);
+    buf_add_str(&g->out, c->head);
+    return &g->out;
+}
+
+static void send_chunk(struct generation *g, int index, enum api_part part, const struct event *ev)
+{
+    const struct chunks *c = g->own;
+    if (g->dead)
+        return;
+    struct buf *out = begin_chunk(g);
+    c->format->choice(g, index, part, ev, out);
+    buf_add_str(out, g->include_usage ? "],\"usage\":null}" : "]}");
+    for (int k = 0; k < API_CHOICE_LISTS; k++)
+        buf_clear(&g->choices[index].lists[k]);
+    api_generate_send(g, NULL, out->data, out->len);
+}
+
+void api_chunks_open(struct generation *g)
+{
+    const struct chunks *c = g->own;
+    for (int i = 0; c->format->opens && i < g->ntasks * g->settings.n; i++)
+        send_chunk(g, i, PART_OPENING, NULL);
+}
+
+void api_chunks_text(struct generation *g, int index, const struct event *ev)
+{
+    send_chunk(g, index, PART_PIECE, ev);
+}
+
+void api_chunks_finish(struct generation *g, int index)
+{
+    send_chunk(g, index, PART_LAST, NULL);
+}
+
+// As llama-server says how much of a prompt was read; a chunk without choices.
+void api_chunks_progress(struct generation *g, const struct event *ev)
+{
+    struct buf *out = begin_chunk(g);
+    buf_printf(out, "]%s,\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}}",
+               g->include_usage ? ",\"usage\":null" : "", ev->total, ev->usage.cached_tokens, ev->done,
+               (long long)((clock_ns() - g->r->received_ns) / 1000000));
+    api_generate_send(g, NULL, out->data, out->len);
+}
+
+void api_chunks_end(struct generation *g)
+{
+    if (!g->include_usage)
+        return;
+    struct buf *out = begin_chunk(g);
+    buf_add_str(out, "],\"usage\":");
+    add_usage(&g->usage, out);
+    buf_add_char(out, '}');
+    api_generate_send(g, NULL, out->data, out->len);
+}
+
+void api_chunks_whole(struct generation *g, struct buf *out)
+{
+    const struct chunks *c = g->own;
+    buf_add_str(out, c->head);
+    for (int i = 0; i < g->ntasks * g->settings.n; i++) {
+        if (i)
+            buf_add_char(out, ',');
+        c->format->choice(g, i, PART_WHOLE, NULL, out);
+    }
+    buf_add_str(out, "],\"usage\":");
+    add_usage(&g->usage, out);
+    buf_add_char(out, '}');
+}

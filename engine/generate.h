@@ -1,0 +1,76 @@
+// generate.h - what a text model is asked: prompt, sampling, the form of the answer. Part of task.h.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct json_t;
+
+// What a text model is asked. Exactly one of messages, text and ids.
+struct prompt {
+    struct json_t *messages, *tools, *documents, *kwargs;  // borrowed: the task's arena must hold references
+    bool add_generation_prompt, continue_final_message;
+    const char *text;  // encoded with the model's BOS rule
+    size_t text_len;
+    const int32_t *ids;  // used as they are
+    size_t nids;
+};
+
+struct logit_bias {
+    int32_t id;
+    float bias;
+};
+
+// Field by field as in openai-api.md §2.1; defaults are task_new's.
+struct sampling {
+    float temperature;  // 1; 0 is greedy
+    float top_p;        // 1
+    float min_p;        // 0
+    int top_k;          // 0: all
+    float presence_penalty, frequency_penalty;  // 0
+    float repetition_penalty;                   // 1
+    uint64_t seed;      // task_new draws one
+    const struct logit_bias *bias;
+    size_t nbias;
+};
+
+// What an answer must be. text: a JSON Schema; nothing; a pattern all of it matches; a JSON array of strings; GBNF; a
+// structural tag (grammar/structure.h).
+enum grammar_kind {
+    GRAMMAR_NONE, GRAMMAR_JSON_SCHEMA, GRAMMAR_JSON_OBJECT, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF, GRAMMAR_STRUCTURE
+};
+struct grammar_request {
+    enum grammar_kind kind;
+    const char *text;
+    size_t len;
+    const char *field;  // the request's field, which errors name
+    const char *name;   // the schema's, for errors; NULL: none
+};
+
+// What an answer may call; the tools themselves are prompt.tools. With split only.
+enum tool_choice { TOOLS_AUTO, TOOLS_REQUIRED };
+struct tool_rules {
+    enum tool_choice choice;
+    const char *const *names;  // only these may be called; NULL: all of prompt.tools
+    size_t nnames;
+    bool single;               // at most one call an answer
+};
+
+struct generate {
+    struct prompt prompt;
+    struct sampling sampling;
+    int max_tokens;    // -1: up to the context
+    int min_tokens;
+    int n;             // choices; choice i samples with (seed, i)
+    const char *const *stop;  // matched on text across tokens; never returned
+    size_t nstop;
+    bool ignore_eos;
+    bool progress;     // EVENT_PROGRESS after each step of the prompt
+    bool echo;         // text completion: the prompt's text comes first
+    int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
+    struct grammar_request grammar;  // of the content; what comes before it and instead of it (reasoning, calls) is free of it
+    bool split;        // an answer to messages is told apart into content, reasoning and calls (enum channel)
+    struct tool_rules tools;
+    int reasoning_max; // tokens of reasoning, then it is closed; -1: no limit
+};

@@ -104,34 +104,51 @@ static void penalise(const struct sampler *s, float *logits)
     }
 }
 
-static int argmax(const float *x, int n)
-{
-    int best = 0;
-    for (int i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
+// Sums and maxima over a vocabulary run in LANES chains side by side, always the same ones, so that they vectorise without
+// any freedom of order.
+enum { LANES = 16, BLOCK = 512 };
 
 // Largest value; NAN if any value is not a number.
 static float top_value(const float *x, int n)
 {
-    float m = -INFINITY;
-    int bad = 0;
-    for (int i = 0; i < n; i++) {
-        m = x[i] > m ? x[i] : m;
-        bad |= x[i] != x[i];
+    float m[LANES];
+    int bad[LANES] = {0}, i = 0;
+    for (int k = 0; k < LANES; k++)
+        m[k] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            m[k] = x[i + k] > m[k] ? x[i + k] : m[k];
+            bad[k] |= x[i + k] != x[i + k];
+        }
+    for (; i < n; i++) {
+        m[0] = x[i] > m[0] ? x[i] : m[0];
+        bad[0] |= x[i] != x[i];
     }
-    return bad ? NAN : m;
+    for (int k = 1; k < LANES; k++) {
+        m[0] = m[k] > m[0] ? m[k] : m[0];
+        bad[0] |= bad[k];
+    }
+    return bad[0] ? NAN : m[0];
 }
 
-// exp for x <= 0 in plain IEEE operations, so that it vectorises and gives the same bits on every machine; relative
-// error below 2e-7. Cody-Waite reduction, degree-6 polynomial; 0 below -87.
+// The first that has the largest value, which is known.
+static int first_of(const float *x, int n, float max)
+{
+    int i = 0;
+    while (i < n - 1 && x[i] != max)
+        i++;
+    return i;
+}
+
+// exp for x <= 0 in plain IEEE operations and without a branch, so that it vectorises and gives the same bits on every
+// machine; relative error below 2e-7. Cody-Waite reduction, degree-6 polynomial; 0 below -87.
 static inline float exp_down(float x)
 {
-    float c = x < -87.0f ? -87.0f : x;
-    float n = (c * 1.44269504f + 12582912.0f) - 12582912.0f;
-    float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+    union { float f; int32_t i; } c = {.f = x}, scale;
+    int32_t keep = -(int32_t)(x >= -87.0f);
+    c.i &= keep;
+    float n = (c.f * 1.44269504f + 12582912.0f) - 12582912.0f;
+    float r = (c.f - n * 0.693359375f) + n * 2.12194440e-4f;
     float y = 1.3888889e-3f;
     y = y * r + 8.3333333e-3f;
     y = y * r + 4.1666667e-2f;
@@ -139,8 +156,8 @@ static inline float exp_down(float x)
     y = y * r + 0.5f;
     y = y * r + 1.0f;
     y = y * r + 1.0f;
-    union { int32_t i; float f; } scale = {.i = ((int32_t)n + 127) << 23};
-    return x < -87.0f ? 0.0f : y * scale.f;
+    scale.i = ((int32_t)n + 127) << 23 & keep;
+    return y * scale.f;
 }
 
 // Order-preserving key of a float; both zeros are equal.
@@ -199,26 +216,60 @@ static void mask_behind(float *v, int n, struct edge at, float with)
     }
 }
 
+static double sum_block(const float *v, int n)
+{
+    double t[LANES] = {0};
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            t[k] += v[i + k];
+    for (; i < n; i++)
+        t[0] += v[i];
+    for (int k = 1; k < LANES; k++)
+        t[0] += t[k];
+    return t[0];
+}
+
+static int block_at(int i, int n)
+{
+    return n - i < BLOCK ? n - i : BLOCK;
+}
+
 static double sum(const float *v, int n)
 {
     double t = 0;
-    for (int i = 0; i < n; i++)
-        t += v[i];
+    for (int i = 0; i < n; i += BLOCK)
+        t += sum_block(v + i, block_at(i, n));
     return t;
 }
 
-static int draw(const float *weights, int n, double u)
+// The first element at which the sum from the left is above target; the last one with a weight if none is.
+static int in_block(const float *v, int n, double t, double target)
 {
-    double target = u * sum(weights, n), t = 0;
     int last = 0;
     for (int i = 0; i < n; i++) {
-        t += weights[i];
-        if (weights[i] > 0)
+        t += v[i];
+        if (v[i] > 0)
             last = i;
         if (t > target)
             return i;
     }
     return last;
+}
+
+static int draw(const float *weights, int n, double u)
+{
+    double target = u * sum(weights, n), t = 0;
+    int last = 0;  // block
+    for (int i = 0; i < n; i += BLOCK) {
+        double b = sum_block(weights + i, block_at(i, n));
+        if (t + b > target)
+            return i + in_block(weights + i, block_at(i, n), t, target);
+        if (b > 0)
+            last = i;
+        t += b;
+    }
+    return last + in_block(weights + last, block_at(last, n), 0, INFINITY);
 }
 
 static int32_t pick(const struct sampler *s, float *x, float max, int index)
@@ -270,7 +321,7 @@ int32_t sampler_pick(struct sampler *s, float *logits, int index, const uint64_t
         return -1;
     // A temperature so low that its reciprocal overflows is greedy too.
     bool greedy = !(s->s.temperature > 1e-30f);
-    int32_t id = greedy ? argmax(logits, s->vocab) : pick(s, logits, max, index);
+    int32_t id = greedy ? first_of(logits, s->vocab, max) : pick(s, logits, max, index);
     meet(s, id);
     if (s->counts)
         s->counts[id]++;

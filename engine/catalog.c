@@ -231,6 +231,7 @@ static err_code park(struct entry *n, struct task *t, const struct slot_load *lo
     n->parked_end = &s->next;
     n->nparked++;
     atomic_fetch_add(&c->parked, 1);
+    metrics_set(&n->metrics.parked, n->nparked);
     if (failed || n->info.state == MODEL_UNLOADED)
         begin_load(n);
     n->unload_then = false;
@@ -274,6 +275,7 @@ static struct session *unpark(struct entry *n)
     n->parked = NULL;
     n->parked_end = &n->parked;
     n->nparked = 0;
+    metrics_set(&n->metrics.parked, 0);
     return list;
 }
 

@@ -181,16 +181,21 @@ void engine_drain(struct engine *en)
     catalog_drain(en->catalog);
 }
 
+void engine_memory(struct engine *en, struct engine_memory *ret_memory)
+{
+    ret_memory->total = memory_total(&en->memory);
+    ret_memory->weights = memory_used(&en->memory, MEMORY_WEIGHTS);
+    ret_memory->kv = memory_used(&en->memory, MEMORY_KV);
+    ret_memory->step = memory_used(&en->memory, MEMORY_STEP);
+    ret_memory->works = memory_used(&en->memory, MEMORY_WORKS);
+}
+
 void engine_stats(struct engine *en, struct engine_stats *ret_stats)
 {
     struct catalog_counts counts;
     sched_stats(en->sched, ret_stats);
     catalog_counts(en->catalog, &counts);
-    ret_stats->memory_total = memory_total(&en->memory);
-    ret_stats->memory_weights = memory_used(&en->memory, MEMORY_WEIGHTS);
-    ret_stats->memory_kv = memory_used(&en->memory, MEMORY_KV);
-    ret_stats->memory_step = memory_used(&en->memory, MEMORY_STEP);
-    ret_stats->memory_works = memory_used(&en->memory, MEMORY_WORKS);
+    engine_memory(en, &ret_stats->memory);
     ret_stats->models_ready = counts.ready;
     ret_stats->model_loads = counts.loads;
     ret_stats->model_unloads = counts.unloads;

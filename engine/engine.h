@@ -147,13 +147,19 @@ void engine_drain(struct engine *en);
 const char *engine_language_code(const char *text);
 const char *engine_language_name(const char *code);
 
+// Of the budget that all models share (memory.h), and what is charged to it. Takes a lock for a moment.
+struct engine_memory {
+    size_t total, weights, kv, step, works;
+};
+void engine_memory(struct engine *en, struct engine_memory *ret_memory);
+
 struct engine_stats {
     int waiting, running, free_slots;
     size_t kv_pages, kv_pages_used, kv_pages_cached;
     uint64_t prompt_tokens, cached_tokens, completion_tokens, steps, cancelled, preempted;
     double last_cancel_to_free_s, busy_s;
     int64_t heartbeat_ns;  // when the scheduler last went round
-    size_t memory_total, memory_weights, memory_kv, memory_step, memory_works;  // of the budget, and what is charged to it
+    struct engine_memory memory;
     int models_ready;
     uint64_t model_loads, model_unloads, model_evictions, model_failures;
 };

@@ -354,6 +354,50 @@ static void put_process(struct exposition *x, const struct metrics_now *now)
                      (int64_t)cpu.tv_sec * MILLION + cpu.tv_nsec / 1000);
 }
 
+static void put_memory(struct exposition *x, const struct engine_memory *m)
+{
+    static const char name[] = "oxinferd:memory_used_bytes";
+    const struct {
+        const char *kind;
+        size_t bytes;
+    } used[] = {{"kind=\"weights\"", m->weights}, {"kind=\"kv\"", m->kv}, {"kind=\"step\"", m->step}, {"kind=\"works\"", m->works}};
+    if (!m->total)
+        return;
+    gauge(&x->page, "oxinferd:memory_budget_bytes", "What all models together may take.", "", (int64_t)m->total);
+    head(&x->page, name, KIND_GAUGE, "What is charged to the budget, by what for.");
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
+        series(&x->page, name, used[i].kind, "");
+        put_u64(&x->page, used[i].bytes);
+        put(&x->page, "\n");
+    }
+}
+
+// Numbers vLLM has by reason or state; a model waits for itself while it is loaded, and is asleep while it is not.
+static void put_states(struct exposition *x)
+{
+    static const char waiting[] = "vllm:num_requests_waiting_by_reason", sleep[] = "vllm:engine_sleep_state";
+    static const char *const states[] = {"sleep_state=\"awake\"", "sleep_state=\"weights_offloaded\"", "sleep_state=\"discard_all\""};
+    struct buf *b = &x->page;
+    head(b, waiting, KIND_GAUGE, "Requests of a model that wait, for room or for the model itself.");
+    for (int i = 0; i < x->nmodels; i++) {
+        int64_t parked = read_gauge(&x->models[i].m->parked), all_waiting = read_gauge(&x->models[i].m->waiting);
+        series(b, waiting, x->models[i].labels, "reason=\"capacity\"");
+        put_i64(b, all_waiting > parked ? all_waiting - parked : 0);
+        put(b, "\n");
+        series(b, waiting, x->models[i].labels, "reason=\"deferred\"");
+        put_i64(b, parked);
+        put(b, "\n");
+    }
+    head(b, sleep, KIND_GAUGE, "Whether a model is in memory.");
+    for (int i = 0; i < x->nmodels; i++) {
+        bool loaded = read_gauge(&x->models[i].m->loaded);
+        for (int k = 0; k < 3; k++) {
+            series(b, sleep, x->models[i].labels, states[k]);
+            put(b, (k == 0 && loaded) || (k == 2 && !loaded) ? "1\n" : "0\n");
+        }
+    }
+}
+
 static void put_answers(struct exposition *x)
 {
     struct buf *b = &x->page;
@@ -403,7 +447,9 @@ const struct buf *metrics_render(struct exposition *x, const struct metrics_now 
     put_router(x);
     if (!router_only) {
         put_process(x, now);
+        put_memory(x, &now->memory);
         put_answers(x);
+        put_states(x);
         put_families(x);
     }
     return &x->page;
@@ -539,8 +585,16 @@ void metrics_get(struct request *r)
     struct server *s = r->server;
     const char *set = request_query(r, "set");
     struct metrics_now now = {.now_ns = clock_ns(), .connections = s->nconns, .draining = server_unready(s)};
-    if (s->engine)
+    if (set && strcmp(set, "router") != 0) {
+        err e;
+        err_set_param(&e, ERR_INVALID, "set", "Invalid 'set': '%.40s'. Expected 'router', or none.", set);
+        reply_error(r, &e);
+        return;
+    }
+    if (s->engine) {
         now.heartbeat_ns = engine_heartbeat_ns(s->engine);
-    const struct buf *page = metrics_render(s->exposition, &now, set && !strcmp(set, "router"));
+        engine_memory(s->engine, &now.memory);
+    }
+    const struct buf *page = metrics_render(s->exposition, &now, set != NULL);
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", page->data, page->len);
 }

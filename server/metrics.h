@@ -5,7 +5,7 @@
 //     metrics_answered(x, route, 200);
 //     text = metrics_render(x, &now, false);          // a buffer of x's, until the next call
 //
-// A page costs the same however much was served: it reads each number once, takes no lock and asks the kernel for two
+// A page costs the same however much was served: it reads each number once, takes only the budget's lock and asks the kernel for two
 // things. Routers read it twenty times a second and take the first series of a name only, so their gauges come first and
 // are one series each, for all models together; model_name is then "*" unless there is one model.
 #pragma once
@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "engine/engine.h"
 
 struct exposition;
 struct metrics;
@@ -33,6 +34,7 @@ struct metrics_now {
     int64_t now_ns, heartbeat_ns;  // heartbeat_ns 0: there is no engine
     int connections;
     bool draining;
+    struct engine_memory memory;  // total 0: there is no engine
 };
 
 struct exposition *metrics_open(const struct route *routes, int max_running);

@@ -98,7 +98,9 @@ static bool take_choice(struct answer *a, const json_t *choice)
         snprintf(c->finish, sizeof c->finish, "%s", finish);
     take_logprobs(c, json_object_get(choice, "logprobs"));
     buf_add(&c->text, json_string_value(text), json_string_length(text));
-    return json_string_length(text) > 0;
+    // A token that is no text (prompts of random ids give such) is a text completion's empty piece.
+    bool token = json_is_string(json_object_get(choice, "text")) && !finish;
+    return json_string_length(text) > 0 || token;
 }
 
 int answer_event(struct answer *a, const char *data, size_t len)

@@ -131,8 +131,10 @@ void timing_end(const struct session *s, const err *why, int64_t cancelled, int6
     hist_add(&m->e2e_s, seconds(s->task->arrived_ns, now));
     hist_add(&m->task_s, seconds(s->task->arrived_ns, now));
     hist_add(&m->request_prompt_tokens, s->prompt_tokens);
-    if (s->begun_ns)
+    if (s->begun_ns) {
+        hist_add(&m->request_computed_tokens, s->prompt_tokens - s->cached);
         hist_add(&m->inference_s, seconds(s->begun_ns, now));
+    }
     if (samples(s))
         observe_tokens(s, now);
 }

@@ -170,9 +170,9 @@ static void accounts_add_up(struct engine *en)
     int n = engine_models(en, infos, ENGINE_MODELS_MAX);
     for (int i = 0; i < n; i++)
         sum += infos[i].parent[0] ? 0 : infos[i].memory_bytes;
-    size_t used = st.memory_weights + st.memory_kv + st.memory_step + st.memory_works;
+    size_t used = st.memory.weights + st.memory.kv + st.memory.step + st.memory.works;
     assert_int_equal(used, sum);
-    assert_true(used <= st.memory_total);
+    assert_true(used <= st.memory.total);
 }
 
 static void close_engine(struct engine *en)

@@ -223,6 +223,33 @@ static void test_several_models(void **state)
     metrics_close(x);
 }
 
+static void test_states(void **state)
+{
+    (void)state;
+    struct metrics m[1] = {0};
+    struct exposition *x = open_page(m, 1, (const char *[]){"m"});
+    metrics_set(&m->waiting, 5);
+    metrics_set(&m->parked, 2);
+    struct metrics_now then = now;
+    then.memory = (struct engine_memory){100, 40, 30, 20, 1};
+    struct page *p = parse(metrics_render(x, &then, false));
+#define OF "{model_name=\"m\",engine=\"0\","
+    assert_true(value(p, "vllm:num_requests_waiting_by_reason" OF "reason=\"capacity\"}") == 3);
+    assert_true(value(p, "vllm:num_requests_waiting_by_reason" OF "reason=\"deferred\"}") == 2);
+    assert_true(value(p, "vllm:engine_sleep_state" OF "sleep_state=\"awake\"}") == 0);
+    assert_true(value(p, "vllm:engine_sleep_state" OF "sleep_state=\"discard_all\"}") == 1);
+    assert_true(value(p, "oxinferd:memory_budget_bytes") == 100);
+    assert_true(value(p, "oxinferd:memory_used_bytes{kind=\"step\"}") == 20);
+    free(p);
+    metrics_set(&m->loaded, 1);
+    p = parse(metrics_render(x, &now, false));
+    assert_true(value(p, "vllm:engine_sleep_state" OF "sleep_state=\"awake\"}") == 1);
+    assert_true(value(p, "vllm:engine_sleep_state" OF "sleep_state=\"discard_all\"}") == 0);
+#undef OF
+    free(p);
+    metrics_close(x);
+}
+
 // Whatever the engine counts is there, under one name or another.
 static void test_everything_is_there(void **state)
 {
@@ -242,7 +269,9 @@ static void test_everything_is_there(void **state)
     assert_int_equal(after->n, n);  // the page has its size from the start
     for (int i = 0; i < n; i++) {
         bool of_models = strstr(after->s[i].series, "model_name=\"m\"") && strcmp(after->s[i].name, "vllm:cache_config_info") &&
-                         strcmp(after->s[i].name, "vllm:lora_requests_info");
+                         strcmp(after->s[i].name, "vllm:lora_requests_info") &&
+                         strcmp(after->s[i].name, "vllm:num_requests_waiting_by_reason") &&
+                         strcmp(after->s[i].name, "vllm:engine_sleep_state");
         bool bucket = strstr(after->s[i].series, "le=\"");
         if (of_models && !bucket)
             assert_true(after->s[i].value > before->s[i].value);
@@ -358,7 +387,7 @@ static void test_cost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_router),     cmocka_unit_test(test_several_models), cmocka_unit_test(test_everything_is_there),
+        cmocka_unit_test(test_router),     cmocka_unit_test(test_several_models), cmocka_unit_test(test_states), cmocka_unit_test(test_everything_is_there),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_answers),        cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,8 @@ struct kv_pool {
     int pages, nfree;
     int *free;  // [pages] numbers of free pages; the first nfree count
     int *refs;  // [pages]
+    int used;     // pages below were used
+    size_t warm;  // bytes of map that were written to
 };
 
 static size_t head_bytes(const struct kv_layout *l, int group)
@@ -136,11 +138,30 @@ static int number(const struct kv_pool *p, const void *page)
     return (int)((size_t)((const uint8_t *)page - p->map) / p->page_bytes);
 }
 
+// Fresh pages are taken in their order, so what lies behind the last one was never used.
+bool kv_pool_warm(struct kv_pool *p)
+{
+    enum { SOME = 2 << 20, SMALLEST_PAGE = 4096 };
+    size_t used = (size_t)p->used * p->page_bytes, ahead = KV_WARM_PAGES * p->page_bytes;
+    size_t end = used + (ahead < KV_WARM_BYTES ? ahead : KV_WARM_BYTES);
+    end = end < p->map_bytes ? end : p->map_bytes;
+    if (p->warm < used)
+        p->warm = used;
+    if (p->warm >= end)
+        return false;
+    end = end - p->warm > SOME ? p->warm + SOME : end;
+    for (volatile uint8_t *at = p->map + p->warm; at < p->map + end; at += SMALLEST_PAGE)
+        *at = 0;
+    p->warm = end;
+    return true;
+}
+
 void *kv_page_alloc(struct kv_pool *p)
 {
     if (!p->nfree)
         return NULL;
     int i = p->free[--p->nfree];
+    p->used = i >= p->used ? i + 1 : p->used;
     p->refs[i] = 1;
     return p->map + (size_t)i * p->page_bytes;
 }

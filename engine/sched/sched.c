@@ -149,6 +149,18 @@ static bool turn(struct sched *s)
     return turn_make(&s->core, s->models, n);
 }
 
+// What can be done ahead when nobody waits for anything. True: something was done.
+static bool use_rest(struct sched *s)
+{
+    bool any = false;
+    pthread_mutex_lock(&s->lock);
+    int n = s->nmodels;
+    pthread_mutex_unlock(&s->lock);
+    for (int i = 0; i < n && !any; i++)
+        any = s->models[i]->pool && kv_pool_warm(s->models[i]->pool);
+    return any;
+}
+
 static void *run(void *arg)
 {
     struct sched *s = arg;
@@ -163,7 +175,7 @@ static void *run(void *arg)
         return NULL;
     bool worked = true;
     while (receive(s, !worked))
-        worked = turn(s);
+        worked = turn(s) || use_rest(s);
     err_set(&e, ERR_DRAINING, "the server is shutting down");
     end_all(s, &e);
     share_done(&s->core.share);

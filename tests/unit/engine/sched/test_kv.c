@@ -132,6 +132,36 @@ static void test_adopted_pages_outlive_their_first_owner(void **state)
     kv_pool_close(p);
 }
 
+// What is used is never written to, whatever was taken and given back before.
+static void test_warming_leaves_used_pages_alone(void **state)
+{
+    (void)state;
+    struct kv_pool *p;
+    err e;
+    size_t page = kv_page_bytes(&two_groups);
+    int n = KV_WARM_PAGES + 20, rounds = 0;
+    void *used[KV_WARM_PAGES + 20] = {0};
+    assert_int_equal(kv_pool_open(&two_groups, (size_t)n * page, &p, &e), 0);
+    for (int i = 0; i < n; i++) {
+        used[i] = kv_page_alloc(p);
+        memset(used[i], 1 + i % 250, page);
+        if (i % 3 == 0) {
+            kv_page_unref(p, used[i]);
+            assert_ptr_equal(kv_page_alloc(p), used[i]);
+        }
+        for (int k = 0; i % 5 == 0 && k < 100000 && kv_pool_warm(p); k++)
+            rounds++;
+    }
+    assert_true(rounds > 1);
+    assert_false(kv_pool_warm(p));
+    for (int i = 0; i < n; i++) {
+        for (size_t k = 0; k < page; k++)
+            assert_int_equal(((uint8_t *)used[i])[k], 1 + i % 250);
+        kv_page_unref(p, used[i]);
+    }
+    kv_pool_close(p);
+}
+
 static void test_bad_layouts_and_sizes(void **state)
 {
     (void)state;
@@ -157,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_pages_are_aligned_and_distinct),
         cmocka_unit_test(test_fork_shares_full_pages_and_copies_the_tail),
         cmocka_unit_test(test_adopted_pages_outlive_their_first_owner),
+        cmocka_unit_test(test_warming_leaves_used_pages_alone),
         cmocka_unit_test(test_bad_layouts_and_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

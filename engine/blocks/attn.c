@@ -60,13 +60,14 @@ void attn_store(struct lane *lane, const struct attn *a)
     }
 }
 
-// Keys that rows [r0, r1) of a sequence see, and a little for each row itself.
+// Keys that rows [r0, r1) of a sequence see, and a little for each row itself, times the query heads that read them. Reading a
+// key costs about as much as two of them use it, which is much of the cost of a row alone and little of many together.
 static long cost(const struct attn *a, const struct batch_seq *s, int r0, int r1)
 {
     long keys = s->pos + (r0 + r1) / 2 + 1;
     if (a->window && keys > a->window)
         keys = a->window;
-    return (r1 - r0) * (keys + 16);
+    return ((r1 - r0) * (a->heads / a->kv_heads) + 2) * (keys + 16);
 }
 
 static int chunk_end(const struct batch_seq *s, int r0)

@@ -14,24 +14,25 @@ enum { HEADS = 9, KV_HEADS = 3, DIM = 8, WIDTH = (HEADS + 2 * KV_HEADS) * DIM, R
 
 static _Atomic long seen[ROWS * HEADS];  // keys each row and head was computed with
 static _Atomic int joined;
-static long work[MAX_LANES];
+static long work[MAX_LANES];  // keys used by a row and head, and twice that for reading them, which counts once for all of a call
 static _Thread_local int lane_now;
 static const float *qkv_base;
 
 // Counts instead of computing.
 static void count_attn(const struct attn_args *a)
 {
-    int heads = a->group * (a->heads > 1 ? a->heads : 1);
+    int kv_heads = a->heads > 1 ? a->heads : 1, heads = a->group * kv_heads, keys = 0;
     for (int r = 0; r < a->rows; r++) {
         for (int h = 0; h < heads; h++) {
             size_t at = (size_t)(a->q - qkv_base) + (size_t)r * WIDTH + (size_t)h * DIM;
             int from = a->parts ? a->seg0 * KV_SEGMENT : 0, to = a->pos0 + r + 1;
             if (a->parts && to > a->seg1 * KV_SEGMENT)
                 to = a->seg1 * KV_SEGMENT;
-            seen[at / WIDTH * HEADS + at % WIDTH / DIM] += to - from;
-            work[lane_now] += to - from;
+            seen[at / WIDTH * HEADS + at % WIDTH / DIM] += keys = to - from;
+            work[lane_now] += keys;
         }
     }
+    work[lane_now] += 2L * keys * kv_heads;
     size_t head = (size_t)(a->q - qkv_base) % WIDTH / DIM;
     if (heads == a->group)
         assert_int_equal(head / (HEADS / KV_HEADS), (head + (size_t)a->group - 1) / (HEADS / KV_HEADS));
@@ -166,7 +167,7 @@ static void test_every_head_once(void **state)
     add(s, 40, 100);
     add(s, 3, 1);
     for (int lanes = 1; lanes <= MAX_LANES; lanes++)
-        check_cover(s, lanes, 1.25);  // observed: at most 1.214, with 14 lanes
+        check_cover(s, lanes, 1.35);  // observed: at most 1.301, with 15 lanes; 1.009 with 2
     free_scene(s);
 }
 

@@ -12,14 +12,10 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-struct row {
-    uint32_t next[256];
-};
-
 struct maker {
     const struct chardfa *c;
     bool json;
-    struct row *rows;
+    struct bytedfa_row *rows;
     uint8_t *flags;
     uint32_t n, cap, final;
     struct map *inner;  // states inside characters
@@ -182,7 +178,7 @@ static void spell_state(struct maker *m, uint32_t s, uint32_t first)
     }
     uint32_t at = first + s;
     if (is_plain(&r, at))
-        m->flags[at] |= BYTEDFA_PLAIN;
+        m->flags[at] |= BYTEDFA_PLAIN | BYTEDFA_LONG;
     for (uint32_t b = m->json ? 0x20 : 0; b < 0x80; b++)
         if (!m->json || (b != '"' && b != '\\'))
             m->rows[at].next[b] = target(&r, b);
@@ -217,9 +213,14 @@ static void classify(const struct maker *m, struct bytedfa *d)
         d->classes[b] = (uint8_t)k;
     }
     d->next = mem_new((size_t)m->n * d->nclasses * sizeof *d->next);
+    bool used[256] = {0};
     for (uint32_t s = 0; s < m->n; s++)
-        for (uint32_t k = 0; k < d->nclasses; k++)
+        for (uint32_t k = 0; k < d->nclasses; k++) {
             d->next[(size_t)s * d->nclasses + k] = m->rows[s].next[of[k]];
+            used[k] |= m->rows[s].next[of[k]] != BYTEDFA_DEAD;
+        }
+    for (int b = 0; b < 256; b++)
+        d->never[b / 64] |= (uint64_t)!used[d->classes[b]] << b % 64;
 }
 
 enum { UNSEEN, OPEN, COUNTED };
@@ -280,6 +281,13 @@ static struct bytedfa *finish(struct maker *m, bool counts)
         count_ends(m, d);
     d->bytes = sizeof *d + (size_t)d->nstates * (d->nclasses * sizeof *d->next + 1 + (counts ? sizeof *d->ends : 0));
     return d;
+}
+
+struct bytedfa *bytedfa_of_rows(const struct bytedfa_row *rows, const uint8_t *flags, uint32_t n)
+{
+    struct maker m = {.rows = (struct bytedfa_row *)rows, .n = n};
+    m.flags = memcpy(mem_new(n), flags, n);
+    return finish(&m, false);
 }
 
 err_code bytedfa_make(const struct chardfa *c, bool json, bool counts, struct bytedfa **ret_dfa, err *e)

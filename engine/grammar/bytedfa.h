@@ -19,6 +19,7 @@ enum bytedfa_flag {
     BYTEDFA_ACCEPT = 1,
     BYTEDFA_MORE = 2,   // a byte can follow
     BYTEDFA_PLAIN = 4,  // every character that stands for itself in a JSON string leads back here
+    BYTEDFA_LONG = 8,   // every character of several bytes does
 };
 
 struct bytedfa {
@@ -27,6 +28,7 @@ struct bytedfa {
     uint32_t *next;  // [nstates, nclasses]
     uint8_t *flags;
     uint32_t *ends;  // with counts: how many strings lead from a state to an end; BYTEDFA_ENDLESS: too many
+    uint64_t never[4];  // bits: bytes that lead nowhere from any state
     size_t bytes;    // of memory
 };
 
@@ -37,4 +39,9 @@ static inline uint32_t bytedfa_next(const struct bytedfa *d, uint32_t state, uin
 
 // counts: fill `ends`.
 MUST_CHECK err_code bytedfa_make(const struct chardfa *c, bool json, bool counts, struct bytedfa **ret_dfa, err *e);
+// From finished states: row 0 is dead, 1 the start. Adds BYTEDFA_MORE. Copies.
+struct bytedfa_row {
+    uint32_t next[256];
+};
+struct bytedfa *bytedfa_of_rows(const struct bytedfa_row *rows, const uint8_t *flags, uint32_t n);
 void bytedfa_free(struct bytedfa *d);

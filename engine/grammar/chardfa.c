@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
-enum { MINIMISE_WORK = 8000000, MAX_KEYS = 64 << 20 };
+enum { MINIMISE_WORK = 8000000, MAX_KEYS = 64 << 20, EDGE_COST = 16, ROUNDS_AN_EDGE = 4 };
+// EDGE_COST: of cancel.h. ROUNDS_AN_EDGE: so many states and edges are looked at in the time that one is made.
 
 struct chardfa_explorer {
     struct chardfa *d;
@@ -55,7 +57,7 @@ static void add_edge(struct chardfa_explorer *x, uint32_t lo, uint32_t hi, uint3
 
 void chardfa_edge(struct chardfa_explorer *x, uint32_t lo, uint32_t hi, const void *key, size_t len)
 {
-    if (x->budget->work == 0)
+    if (x->budget->work == 0 || cancel_due(EDGE_COST))
         x->over = true;
     if (x->over)
         return;
@@ -184,8 +186,13 @@ static uint32_t refine(const struct chardfa *d, const uint32_t *old, uint32_t *n
     return n;
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 // Left as it is when that would take long: a large automaton is as right as a small one.
-static void minimise(struct chardfa *d)
+static void minimise(struct chardfa *d, struct chardfa_budget *budget)
 {
     uint32_t *a = mem_new(d->nstates * sizeof *a), *b = mem_new(d->nstates * sizeof *b), n = 1, before = 0;
     struct buf key;
@@ -193,13 +200,15 @@ static void minimise(struct chardfa *d)
     for (uint32_t s = 0; s < d->nstates; s++)
         a[s] = d->states[s].accept;
     size_t work = 0;
-    for (; n != before && work < MINIMISE_WORK; work += d->nstates + d->nedges) {
+    size_t most = least(MINIMISE_WORK, budget->work * ROUNDS_AN_EDGE);
+    for (; n != before && work < most && !cancel_due(d->nstates); work += d->nstates + d->nedges) {
         before = n;
         n = refine(d, a, b, &key);
         uint32_t *t = a;
         a = b;
         b = t;
     }
+    budget->work -= least(budget->work, work / ROUNDS_AN_EDGE);
     // Classes are numbered by their first state, so the start stays 0.
     if (n == before && n < d->nstates)
         renumber(d, a, n);
@@ -242,7 +251,7 @@ err_code chardfa_explore(const struct chardfa_source *s, const void *start, size
         return err_set(e, ERR_TOO_LARGE, "it needs an automaton of more than %zu states, or too long to build", b->states);
     }
     trim(x.d);
-    minimise(x.d);
+    minimise(x.d, b);
     *ret_dfa = x.d;
     return ERR_OK;
 }

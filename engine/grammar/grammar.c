@@ -15,6 +15,7 @@
 #include "engine/grammar/machine.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema.h"
+#include "engine/grammar/structure.h"
 #include "engine/grammar/token_mask.h"
 
 enum { CACHE_ENTRIES = 64, CACHE_BYTES = 64 << 20, MAX_CHOICES = 10000, MAX_TEXT = 1 << 20 };
@@ -95,6 +96,7 @@ static err_code compile(const struct grammar_request *r, struct nodes *g, uint32
     case GRAMMAR_REGEX: return compile_regex(r, g, ret_root, e);
     case GRAMMAR_CHOICE: return compile_choice(r, g, ret_root, e);
     case GRAMMAR_GBNF: return gbnf_compile(r->text, r->len, g, ret_root, e);
+    case GRAMMAR_STRUCTURE: return structure_compile(r->text, r->len, g, ret_root, e);
     default: return err_set(e, ERR_INTERNAL, "a grammar of kind %d", (int)r->kind);
     }
 }
@@ -105,10 +107,13 @@ static err_code tell(const struct grammar_request *r, const err *why, err *e)
     static const char *const prefixes[] = {
         [GRAMMAR_JSON_SCHEMA] = "Invalid schema for", [GRAMMAR_JSON_OBJECT] = "Invalid",
         [GRAMMAR_REGEX] = "Invalid regular expression in", [GRAMMAR_CHOICE] = "Invalid", [GRAMMAR_GBNF] = "Invalid grammar in",
+        [GRAMMAR_STRUCTURE] = "Invalid structural tag in",
     };
     // What is too large or not enforced is a client's affair like anything else that is wrong with it.
-    err_code code = why->code == ERR_INTERNAL || why->code == ERR_MEMORY ? why->code : ERR_INVALID;
+    err_code code = why->code == ERR_INTERNAL || why->code == ERR_MEMORY || why->code == ERR_CANCELLED ? why->code : ERR_INVALID;
     const char *field = r->field ? r->field : "grammar";
+    if (why->param[0])  // it names the field itself
+        return err_set_param(e, code, why->param, "%s", why->text);
     if (r->name)
         return err_set_param(e, code, field, "%s %s '%s': %s", prefixes[r->kind], field, r->name, why->text);
     return err_set_param(e, code, field, "%s '%s': %s", prefixes[r->kind], field, why->text);
@@ -129,6 +134,7 @@ err_code grammar_compile(const struct grammar_request *r, const struct token_tri
     }
     g->trie = trie;
     g->masks = token_mask_open(&g->nodes, trie);
+    token_mask_prepare(g->masks);
     *ret_grammar = g;
     return ERR_OK;
 }

@@ -6,6 +6,7 @@
 //     STRING    a: state (below); b: characters
 //     OBJECT    a: phase, white space << 8, class << 16 (0: declared, k: extras[k - 1]); b: next property, count << 16; c: SET
 //     ARRAY     a: phase, white space << 8; b: count; c: SET
+//     FREE      a: state; b: characters, where they are counted
 //     SEQ       a: next part          REPEAT    a: times begun
 //     TEXT      parent: all but the last byte; a: that byte
 //     SET       parent: the others; a: TEXT; b: how many; c: class
@@ -18,6 +19,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "engine/grammar/freetext.h"
+#include "engine/grammar/token_trie.h"
+#include "engine/grammar/utf8step.h"
 
 struct slot {
     struct frame f;
@@ -37,6 +41,7 @@ struct machine {
     uint32_t lowest;
     uint32_t *empties, nempties, empties_cap;  // REPEATs begun in this step whose part may be empty
     uint32_t stamp, work, nesting;  // of this step
+    size_t tried;              // of this mask
     bool trying, uncertain, broken;
 };
 
@@ -365,6 +370,9 @@ static void begin_node(struct machine *m, uint32_t node, uint32_t parent, uint32
                 return;
         }
         break;
+    case NODE_FREE:
+        f.a = BYTEDFA_START;
+        break;
     case NODE_OBJECT:
     case NODE_ARRAY:
         f.depth++;
@@ -597,7 +605,7 @@ static void step_bytes(struct machine *m, const struct frame *f, uint8_t byte, s
     if (to.a == BYTEDFA_DEAD)
         return;
     if (n->tracked) {
-        to.c = keep(m, &(struct frame){.parent = f->c, .node = MACHINE_TEXT, .a = byte});
+        to.c = machine_write(m, f->c, byte);
         if (!tracked_alive(m, &to, n->bytes))
             return;
     }
@@ -610,6 +618,34 @@ static void step_bytes(struct machine *m, const struct frame *f, uint8_t byte, s
         tracked_end(m, f->parent, to.c, l, base);
     else
         finish(m, f->parent, l, base);
+}
+
+// Where characters are counted there must be a way to the end: either it has begun, and what is in front of it fits, or
+// another character may come (then the end can begin anew behind it).
+enum machine_told machine_free_text(const struct free_def *d, struct frame *f, uint8_t byte)
+{
+    f->a = bytedfa_next(d->dfa, f->a, byte);
+    if (f->a == BYTEDFA_DEAD || !d->begun)
+        return f->a == BYTEDFA_DEAD ? TOLD_NO : d->ends[f->a] ? TOLD_END : TOLD_YES;
+    uint32_t begun = d->begun[f->a];
+    if (begun == FREETEXT_INSIDE)
+        return f->b < d->max ? TOLD_YES : TOLD_NO;
+    f->b += byte != TOKEN_TRIE_MARK;
+    bool fits = f->b - begun >= d->min && f->b - begun <= d->max;
+    if (d->ends[f->a])
+        return fits ? TOLD_END : TOLD_NO;
+    return fits || (d->dfa->flags[f->a] & BYTEDFA_ACCEPT && f->b <= d->max) ? TOLD_YES : TOLD_NO;
+}
+
+static void step_free(struct machine *m, const struct frame *f, uint8_t byte, struct frames *l, uint32_t base)
+{
+    const struct free_def *d = m->g->list[f->node].free;
+    struct frame to = *f;
+    enum machine_told told = machine_free_text(d, &to, byte);
+    if (told == TOLD_END)
+        begin(m, d->targets[d->ends[to.a] - 1], f->parent, f->depth, l, base);
+    else if (told == TOLD_YES)
+        out(m, l, base, &to);
 }
 
 static uint32_t first_with(const struct literals *s, uint32_t from, uint32_t to, uint32_t at, int byte)
@@ -649,22 +685,11 @@ static void step_literals(struct machine *m, const struct frame *f, uint8_t byte
 }
 
 // States of a string: before its quote, inside, after a backslash, after \u, \u0, \u00, \u000 and \u001, then inside a
-// character whose next byte is in [lo, hi] and that needs `left` more.
+// character (utf8step.h).
 enum { S_START, S_IN = MACHINE_IN_STRING, S_ESCAPE, S_U, S_U0, S_U00, S_U000, S_U001, S_TAIL };
-static const struct {
-    uint8_t lo, hi, left;
-} tails[] = {{0x80, 0xBF, 1}, {0x80, 0xBF, 2}, {0x80, 0xBF, 3}, {0xA0, 0xBF, 2}, {0x80, 0x9F, 2}, {0x90, 0xBF, 3},
-             {0x80, 0x8F, 3}};
-
-static uint32_t string_lead(uint8_t byte)
+static uint32_t string_rest(uint32_t at)
 {
-    if (byte >= 0xC2 && byte <= 0xDF)
-        return S_TAIL;
-    if (byte >= 0xE0 && byte <= 0xEF)
-        return byte == 0xE0 ? S_TAIL + 3 : byte == 0xED ? S_TAIL + 4 : S_TAIL + 1;
-    if (byte >= 0xF0 && byte <= 0xF4)
-        return byte == 0xF0 ? S_TAIL + 5 : byte == 0xF4 ? S_TAIL + 6 : S_TAIL + 2;
-    return S_START;
+    return at == UTF8STEP_BETWEEN ? S_IN : at == UTF8STEP_BAD ? S_START : S_TAIL + at;
 }
 
 // The state after a byte inside a string; S_START: none. S_IN: a character is complete.
@@ -672,7 +697,7 @@ static uint32_t string_next(uint32_t state, uint8_t byte)
 {
     switch (state) {
     case S_IN:
-        return byte == '\\' ? S_ESCAPE : byte < 0x20 || byte == '"' ? S_START : byte < 0x80 ? S_IN : string_lead(byte);
+        return byte == '\\' ? S_ESCAPE : byte < 0x20 || byte == '"' ? S_START : string_rest(utf8step(UTF8STEP_BETWEEN, byte));
     case S_ESCAPE: return byte == 'u' ? S_U : byte && strchr("\"\\bfnrt", byte) ? S_IN : S_START;
     case S_U: return byte == '0' ? S_U0 : S_START;
     case S_U0: return byte == '0' ? S_U00 : S_START;
@@ -682,10 +707,7 @@ static uint32_t string_next(uint32_t state, uint8_t byte)
     case S_U001: return byte && strchr("0123456789abcdef", byte) ? S_IN : S_START;
     default: break;
     }
-    uint32_t t = state - S_TAIL;
-    if (byte < tails[t].lo || byte > tails[t].hi)
-        return S_START;
-    return tails[t].left == 1 ? S_IN : tails[t].left == 2 ? S_TAIL : S_TAIL + 1;
+    return string_rest(utf8step(state - S_TAIL, byte));
 }
 
 static void step_string(struct machine *m, const struct frame *f, uint8_t byte, struct frames *l, uint32_t base)
@@ -722,6 +744,7 @@ static void step(struct machine *m, const struct frame *f, uint8_t byte, struct 
     case NODE_BYTES: step_bytes(m, f, byte, l, base); return;
     case NODE_LITERALS: step_literals(m, f, byte, l, base); return;
     case NODE_STRING: step_string(m, f, byte, l, base); return;
+    case NODE_FREE: step_free(m, f, byte, l, base); return;
     case NODE_OBJECT: step_object(m, f, byte, l, base); return;
     case NODE_ARRAY: step_array(m, f, byte, l, base); return;
     default: return;  // everything is written
@@ -763,6 +786,13 @@ static bool step_alone(struct machine *m, uint32_t first, uint8_t byte, uint32_t
             push(&m->now, &f);
         return true;
     }
+    if (n->kind == NODE_FREE) {
+        enum machine_told told = machine_free_text(n->free, &f, byte);
+        *ret_n = told == TOLD_YES;
+        if (*ret_n)
+            push(&m->now, &f);
+        return told != TOLD_END;
+    }
     if (n->kind != NODE_BYTES || n->tracked)
         return false;
     f.a = bytedfa_next(n->bytes, f.a, byte);
@@ -772,6 +802,13 @@ static bool step_alone(struct machine *m, uint32_t first, uint8_t byte, uint32_t
     if (*ret_n)
         push(&m->now, &f);
     return true;
+}
+
+// Each of the threads that come out was compared with those before it.
+static void count_tried(struct machine *m, uint32_t n, uint32_t nout)
+{
+    m->tried += n + m->work + (size_t)nout * nout / 16;
+    m->broken |= m->tried > MACHINE_MAX_TRIED;
 }
 
 uint32_t machine_step(struct machine *m, uint32_t first, uint32_t n, uint8_t byte, bool *uncertain)
@@ -786,12 +823,14 @@ uint32_t machine_step(struct machine *m, uint32_t first, uint32_t n, uint8_t byt
         step(m, &f, byte, &m->now, base);
     }
     *uncertain = m->uncertain;
+    if (m->trying)
+        count_tried(m, n, m->now.n - base);
     return m->broken ? 0 : m->now.n - base;
 }
 
 // ---- the whole
 
-struct machine *machine_new(const struct nodes *g)
+struct machine *machine_at(const struct nodes *g, uint32_t node)
 {
     struct machine *m = mem_new(sizeof *m);
     m->g = g;
@@ -800,10 +839,15 @@ struct machine *machine_new(const struct nodes *g)
     m->nslots = 1;
     rehash(m, 128);
     new_step(m);
-    begin(m, g->root, 0, 0, &m->now, 0);
+    begin(m, node, 0, 0, &m->now, 0);
     m->nthreads = m->now.n;
     m->compacted = m->nslots;
     return m;
+}
+
+struct machine *machine_new(const struct nodes *g)
+{
+    return machine_at(g, g->root);
 }
 
 static void *duplicate(const void *p, size_t used, size_t bytes)
@@ -933,10 +977,16 @@ bool machine_allows(struct machine *m, const char *text, size_t len)
     return ok;
 }
 
+static bool is_end(const struct machine *m, const struct frame *f)
+{
+    const struct node *n = &m->g->list[f->node];
+    return !f->node || (n->kind == NODE_FREE && n->free->may_end && n->free->dfa->flags[f->a] & BYTEDFA_ACCEPT);
+}
+
 bool machine_ends(const struct machine *m)
 {
     for (uint32_t i = 0; i < m->nthreads; i++)
-        if (!m->now.v[i].node)
+        if (is_end(m, &m->now.v[i]))
             return true;
     return false;
 }
@@ -969,8 +1019,19 @@ void machine_try(struct machine *m)
 {
     m->now.n = m->nthreads;
     m->trying = true;
+    m->tried = 0;
     m->old_slots = m->nslots;
     m->lowest = m->nslots;
+}
+
+void machine_push(struct machine *m, const struct frame *f)
+{
+    push(&m->now, f);
+}
+
+uint32_t machine_write(struct machine *m, uint32_t text, uint8_t byte)
+{
+    return keep(m, &(struct frame){.parent = text, .node = MACHINE_TEXT, .a = byte});
 }
 
 void machine_drop(struct machine *m, uint32_t first)

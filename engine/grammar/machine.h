@@ -37,6 +37,7 @@ struct frames {
 struct machine;
 
 struct machine *machine_new(const struct nodes *g);
+struct machine *machine_at(const struct nodes *g, uint32_t node);  // as if that were all of it
 struct machine *machine_copy(const struct machine *m);
 void machine_free(struct machine *m);
 
@@ -45,11 +46,17 @@ bool machine_ends(const struct machine *m);
 bool machine_goes_on(const struct machine *m);
 bool machine_broken(const struct machine *m);
 
+// ---- free text: one byte more of a frame
+
+enum machine_told { TOLD_NO, TOLD_YES, TOLD_END };
+enum machine_told machine_free_text(const struct free_def *d, struct frame *f, uint8_t byte);
+
 // ---- for masks: trying texts without taking them
 
 enum {
     MACHINE_MAX_THREADS = 512,
     MACHINE_MAX_SLOTS = 1 << 20,
+    MACHINE_MAX_TRIED = 32000000,  // steps of several threads for one mask: a third of a second, for which others wait
     MACHINE_IN_STRING = 1,  // a of a STRING frame where a character may begin
 };
 
@@ -61,6 +68,9 @@ void machine_try(struct machine *m);
 // Steps frames [first, first + n) with a byte; the result is appended and its size returned. *uncertain is set when the
 // step asked for earlier texts.
 uint32_t machine_step(struct machine *m, uint32_t first, uint32_t n, uint8_t byte, bool *uncertain);
+// A frame that a step could have made, behind the last one; and the c of one whose text goes on.
+void machine_push(struct machine *m, const struct frame *f);
+uint32_t machine_write(struct machine *m, uint32_t text, uint8_t byte);
 void machine_drop(struct machine *m, uint32_t first);  // frames from first on
 uint32_t machine_lowest(const struct machine *m);      // lowest slot that was looked at since machine_try
 void machine_tried(struct machine *m);                 // everything since machine_try is undone

@@ -10,15 +10,21 @@ enum { MAX_ROUNDS = 600 };
 
 void nodes_init(struct nodes *g, uint32_t max_depth)
 {
-    *g = (struct nodes){.max_depth = max_depth, .n = 1, .cap = 64};
+    *g = (struct nodes){.max_depth = max_depth, .n = 1, .cap = 64, .work = NODES_WORK, .steps = NODES_STEPS};
     g->list = mem_new(g->cap * sizeof *g->list);
 }
 
 void nodes_done(struct nodes *g)
 {
-    for (uint32_t i = 0; i < g->n; i++)
+    for (uint32_t i = 0; i < g->n; i++) {
         if (g->list[i].kind == NODE_BYTES)
             bytedfa_free(g->list[i].bytes);
+        if (g->list[i].kind != NODE_FREE)
+            continue;
+        bytedfa_free(g->list[i].free->dfa);
+        free(g->list[i].free->ends);
+        free(g->list[i].free->begun);
+    }
     free(g->list);
     arena_done(&g->arena);
 }
@@ -157,6 +163,22 @@ uint32_t nodes_repeat(struct nodes *g, uint32_t node, uint32_t min, uint32_t max
     return id;
 }
 
+uint32_t nodes_free(struct nodes *g, const struct free_def *d)
+{
+    uint32_t id = add(g, NODE_FREE);
+    if (!id) {
+        bytedfa_free(d->dfa);
+        free(d->ends);
+        free(d->begun);
+        return 0;
+    }
+    struct free_def *f = copy(g, d, sizeof *d);
+    f->targets = copy(g, d->targets, d->ntargets * sizeof *d->targets);
+    g->bytes += d->dfa->bytes + d->dfa->nstates * (sizeof *d->ends + (d->begun ? sizeof *d->begun : 0));
+    g->list[id].free = f;
+    return id;
+}
+
 uint32_t nodes_array(struct nodes *g, const struct array_def *d)
 {
     uint32_t id = add(g, NODE_ARRAY);
@@ -269,9 +291,18 @@ static uint32_t list_height(const struct nodes *g, const struct node *n)
     uint32_t h = n->kind == NODE_ALT ? HEIGHT_NEVER : 0;
     for (uint32_t i = 0; i < n->list->n; i++) {
         uint32_t x = height_of(g, n->list->nodes[i]);
-        h = n->kind == NODE_ALT ? (x < h ? x : h) : larger(h, x);
+        bool last = i + 1 == n->list->n;  // it takes the sequence's place
+        h = n->kind == NODE_ALT ? (x < h ? x : h) : larger(h, last ? x : x + 1);
     }
-    return n->kind == NODE_ALT ? h : h + 1;
+    return h;
+}
+
+static uint32_t free_height(const struct nodes *g, const struct free_def *f)
+{
+    uint32_t h = f->may_end ? 0 : HEIGHT_NEVER;
+    for (uint32_t i = 0; i < f->ntargets; i++)
+        h = height_of(g, f->targets[i]) < h ? height_of(g, f->targets[i]) : h;
+    return h;
 }
 
 static uint32_t height(const struct nodes *g, const struct node *n)
@@ -284,6 +315,7 @@ static uint32_t height(const struct nodes *g, const struct node *n)
     case NODE_ARRAY: return array_height(g, n->array);
     case NODE_ALT:
     case NODE_SEQ: return list_height(g, n);
+    case NODE_FREE: return free_height(g, n->free);
     case NODE_REPEAT: return n->repeat->min ? height_of(g, n->repeat->node) + 1 : 1;
     default: return HEIGHT_NEVER;
     }

@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/grammar/charset.h"
@@ -376,6 +377,8 @@ static struct tree *repeated(struct parser *r)
         } else if (!braces(r, &min, &max)) {
             break;
         }
+        if (t && (t->kind == BEGIN || t->kind == END))
+            return fail(r, ERR_INVALID, "a repetition of nothing");
         if (min > MAX_REPEAT || (max != UINT32_MAX && max > MAX_REPEAT))
             return fail(r, ERR_TOO_LARGE, "a repetition of more than 10000");
         if (max < min)
@@ -595,6 +598,8 @@ static void edges(void *ud, const void *key, size_t len, struct chardfa_explorer
     uint32_t nb = borders(a, k, n, &list);
     for (uint32_t b = 0; b + 1 < nb && *a->work; b++) {
         new_set(a);
+        if (cancel_due(n))
+            *a->work = 0;
         for (uint32_t i = 1; i < n; i++) {
             const struct nfa_state *q = &a->states[k[i]];
             *a->work -= *a->work > 0;

@@ -400,35 +400,83 @@ static bool is_old(const json_t *schema)
                     strstr(text, "draft-06") || strstr(text, "draft-07"));
 }
 
-err_code schema_compile(const json_t *schema, struct nodes *g, uint32_t *ret_root, err *e)
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static void begin(struct schema *s, const json_t *schema, struct nodes *g, err *e)
+{
+    *s = (struct schema){.g = g, .root = schema, .by_pointer = map_new(64), .by_set = map_new(64), .by_pattern = map_new(16),
+                         .work = least(g->work, SCHEMA_WORK), .steps = least(g->steps, SCHEMA_MAX_STEPS), .e = e,
+                         .old = is_old(schema)};
+    s->work_given = s->work;
+    s->steps_given = s->steps;
+    find_ids(s, schema, schema, 0);
+}
+
+static void done(struct schema *s)
+{
+    s->g->work -= s->work_given - s->work;
+    s->g->steps -= s->steps_given - s->steps;
+    for (uint32_t i = 0; i < s->npatterns; i++)
+        chardfa_free(s->patterns[i]);
+    free(s->patterns);
+    for (uint32_t i = 0; i < s->npending; i++)
+        free(s->pending[i].set.v);
+    free(s->pending);
+    free(s->items);
+    free(s->ids);
+    map_free(s->by_pointer);
+    map_free(s->by_set);
+    map_free(s->by_pattern);
+    arena_done(&s->arena);
+}
+
+err_code schema_compile_styled(const json_t *schema, enum schema_style style, const char *quote, struct nodes *g,
+                               uint32_t *ret_root, err *e)
 {
     err local;
-    struct schema s = {.g = g, .root = schema, .by_pointer = map_new(64), .by_set = map_new(64), .by_pattern = map_new(16),
-                       .work = SCHEMA_WORK, .steps = SCHEMA_MAX_STEPS, .e = e ? e : &local, .old = is_old(schema)};
+    struct schema s;
     struct schema_list set = {0};
-    find_ids(&s, schema, schema, 0);
     uint32_t root = 0;
+    begin(&s, schema, g, e ? e : &local);
+    s.style = style;
+    s.quote = quote && *quote ? quote : "<|\"|>";
     if (!s.failed) {
         schema_push(&set, intern(&s, schema, schema, "()"));
-        root = s.failed ? 0 : schema_node(&s, &set);
+        root = s.failed ? 0 : style == SCHEMA_JSON ? schema_node(&s, &set) : schema_style_root(&s, &set);
         schema_build_all(&s);
     }
     if (!s.failed && nodes_check(g, s.e))
         s.failed = true;
     if (!s.failed)
         *ret_root = root;
-    for (uint32_t i = 0; i < s.npatterns; i++)
-        chardfa_free(s.patterns[i]);
-    free(s.patterns);
-    for (uint32_t i = 0; i < s.npending; i++)
-        free(s.pending[i].set.v);
-    free(s.pending);
-    free(s.items);
-    free(s.ids);
     free(set.v);
-    map_free(s.by_pointer);
-    map_free(s.by_set);
-    map_free(s.by_pattern);
-    arena_done(&s.arena);
+    done(&s);
     return s.failed ? s.e->code : ERR_OK;
+}
+
+err_code schema_compile(const json_t *schema, struct nodes *g, uint32_t *ret_root, err *e)
+{
+    return schema_compile_styled(schema, SCHEMA_JSON, NULL, g, ret_root, e);
+}
+
+enum schema_form schema_form_of(const json_t *schema, const char *name)
+{
+    err e;
+    struct schema s;
+    struct schema_list set = {0};
+    struct nodes g;
+    enum schema_form form = SCHEMA_FORM_JSON;
+    nodes_init(&g, NODES_JSON_DEPTH);
+    begin(&s, schema, &g, &e);
+    if (!s.failed)
+        schema_push(&set, intern(&s, schema, schema, "()"));
+    if (!s.failed)
+        form = schema_style_form(&s, &set, name);
+    free(set.v);
+    done(&s);
+    nodes_done(&g);
+    return form;
 }

@@ -18,7 +18,7 @@ struct alternative {
     struct schema_list *out;  // nodes
 };
 
-static uint32_t dfa_node(struct schema *s, uint32_t item, struct chardfa *c, bool json, bool tracked)
+uint32_t schema_dfa_node(struct schema *s, uint32_t item, struct chardfa *c, bool json, bool tracked)
 {
     struct bytedfa *d;
     err e = {0};
@@ -112,11 +112,11 @@ static void add_words(const struct alternative *a)
 // ---- numbers and strings
 
 // Whole numbers have one spelling each, so some can be taken away.
-static void exclude_integers(const struct alternative *a, struct chardfa_budget *b, struct chardfa **d)
+static void exclude_integers(struct schema *s, const struct schema_list *flat, struct chardfa_budget *b, struct chardfa **d)
 {
-    json_t *excluded = schema_excluded(a->s, a->flat);
+    json_t *excluded = schema_excluded(s, flat);
     err e = {0};
-    for (size_t i = 0; i < json_array_size(excluded) && !a->s->failed; i++) {
+    for (size_t i = 0; i < json_array_size(excluded) && !s->failed; i++) {
         struct decimal x;
         const json_t *v = json_array_get(excluded, i);
         if (!json_is_number(v) || !decimal_of_json(v, &x) || !decimal_is_integer(&x))
@@ -135,31 +135,30 @@ static void exclude_integers(const struct alternative *a, struct chardfa_budget 
         chardfa_free(one);
     }
     if (e.code)
-        schema_fail_automaton(a->s, a->flat->v[0], "not", &e);
+        schema_fail_automaton(s, flat->v[0], "not", &e);
     json_decref(excluded);
 }
 
-static struct chardfa *number_dfa(const struct alternative *a)
+struct chardfa *schema_number(struct schema *s, const struct schema_list *flat, const struct schema_merged *m)
 {
-    const struct schema_merged *m = a->m;
     struct number_spec spec = {.integer = !(m->types & TYPE_NUMBER), .min = m->has_min ? &m->min : NULL,
                                .max = m->has_max ? &m->max : NULL, .exclusive_min = m->exclusive_min,
                                .exclusive_max = m->exclusive_max, .multiple = m->multiple};
-    struct chardfa_budget b = {CHARDFA_STATES, a->s->work};
+    struct chardfa_budget b = {CHARDFA_STATES, s->work};
     struct chardfa *d = NULL;
     err e = {0};
     if (number_compile(&spec, &b, &d, &e))
-        schema_fail_automaton(a->s, a->flat->v[0], m->multiple ? "multipleOf" : m->has_min ? "minimum" : "maximum", &e);
+        schema_fail_automaton(s, flat->v[0], m->multiple ? "multipleOf" : m->has_min ? "minimum" : "maximum", &e);
     else if (spec.integer)
-        exclude_integers(a, &b, &d);
-    a->s->work = b.work;
+        exclude_integers(s, flat, &b, &d);
+    s->work = b.work;
     return d;
 }
 
 static void add_number(const struct alternative *a)
 {
-    struct chardfa *d = number_dfa(a);
-    give(a, dfa_node(a->s, a->flat->v[0], d, false, false));
+    struct chardfa *d = schema_number(a->s, a->flat, a->m);
+    give(a, schema_dfa_node(a->s, a->flat->v[0], d, false, false));
     chardfa_free(d);
 }
 
@@ -172,7 +171,7 @@ static void add_string(const struct alternative *a)
         return;
     }
     struct chardfa *d = schema_string(a->s, a->flat, m);
-    give(a, dfa_node(a->s, a->flat->v[0], d, true, false));
+    give(a, schema_dfa_node(a->s, a->flat->v[0], d, true, false));
     chardfa_free(d);
 }
 
@@ -206,13 +205,13 @@ static uint32_t unique_item(const struct alternative *a, const struct schema_lis
             lens[i] = l->lens[i];
         if (l && chardfa_texts(l->texts, lens, l->n, &b, &d, &e))
             schema_fail_automaton(s, a->flat->v[0], "uniqueItems", &e);
-        node = dfa_node(s, a->flat->v[0], d, false, true);
+        node = schema_dfa_node(s, a->flat->v[0], d, false, true);
         s->work = b.work;
         free(lens);
         chardfa_free(d);
     } else if (f->n == 1 && (m->types == TYPE_STRING || m->types == TYPE_INTEGER)) {
-        struct chardfa *d = m->types == TYPE_STRING ? schema_string(s, &f->v[0], m) : number_dfa(&item);
-        node = dfa_node(s, a->flat->v[0], d, m->types == TYPE_STRING, true);
+        struct chardfa *d = m->types == TYPE_STRING ? schema_string(s, &f->v[0], m) : schema_number(s, &f->v[0], m);
+        node = schema_dfa_node(s, a->flat->v[0], d, m->types == TYPE_STRING, true);
         chardfa_free(d);
     } else {
         schema_fail(s, ERR_UNSUPPORTED, a->flat->v[0], "uniqueItems",
@@ -264,13 +263,7 @@ static void add_array(const struct alternative *a)
 
 // ---- objects
 
-struct names {
-    const char **name;
-    size_t *len;
-    uint32_t n, cap;
-};
-
-static void add_name(struct names *l, const char *name, size_t len)
+static void add_name(struct schema_names *l, const char *name, size_t len)
 {
     for (uint32_t i = 0; i < l->n; i++)
         if (l->len[i] == len && !memcmp(l->name[i], name, len))
@@ -284,8 +277,13 @@ static void add_name(struct names *l, const char *name, size_t len)
     l->len[l->n++] = len;
 }
 
-// Declared ones in the order of their appearance, then those that are only required.
-static void find_names(struct schema *s, const struct schema_list *flat, struct names *l)
+void schema_names_done(struct schema_names *l)
+{
+    free(l->name);
+    free(l->len);
+}
+
+void schema_find_names(struct schema *s, const struct schema_list *flat, struct schema_names *l)
 {
     for (uint32_t i = 0; i < flat->n; i++) {
         const char *key;
@@ -348,7 +346,7 @@ static void add_class(const struct alternative *a, struct object_def *o, const s
     if (!s->failed && !schema_has_false(s, &set) && !chardfa_intersect(others, others, &b, &d, NULL)) {
         for (uint32_t k = 0; k < p->n && !s->failed; k++)
             schema_narrow(s, item, "additionalProperties", &d, p->dfa[k], !(matched >> k & 1));
-        uint32_t name = dfa_node(s, item, d, true, true);
+        uint32_t name = schema_dfa_node(s, item, d, true, true);
         if (name && !s->failed)
             o->extras[o->nextras++] = (struct extra){name, schema_node(s, &set)};
     }
@@ -356,7 +354,7 @@ static void add_class(const struct alternative *a, struct object_def *o, const s
     free(set.v);
 }
 
-static void add_extras(const struct alternative *a, struct object_def *o, const struct names *l)
+static void add_extras(const struct alternative *a, struct object_def *o, const struct schema_names *l)
 {
     struct schema *s = a->s;
     struct schema_patterns p;
@@ -378,24 +376,24 @@ static void add_extras(const struct alternative *a, struct object_def *o, const 
     chardfa_free(others);
 }
 
-static bool may_have_extras(const struct alternative *a)
+bool schema_may_have_extras(const struct schema *s, const struct schema_list *flat, const struct schema_merged *m)
 {
-    for (uint32_t i = 0; i < a->flat->n; i++)
-        if (json_is_false(schema_get(a->s, a->flat->v[i], "additionalProperties")) &&
-            !schema_get(a->s, a->flat->v[i], "patternProperties"))
+    for (uint32_t i = 0; i < flat->n; i++)
+        if (json_is_false(schema_get(s, flat->v[i], "additionalProperties")) &&
+            !schema_get(s, flat->v[i], "patternProperties"))
             return false;
-    return a->m->max_properties > 0;
+    return m->max_properties > 0;
 }
 
 static void add_object(const struct alternative *a)
 {
     struct schema *s = a->s;
     struct object_def o = {.min = a->m->min_properties, .max = a->m->max_properties};
-    struct names all = {0}, written = {0};
+    struct schema_names all = {0}, written = {0};
     struct buf text;
     struct schema_list ends = {0};
     buf_init(&text, 4 << 20);
-    find_names(s, a->flat, &all);
+    schema_find_names(s, a->flat, &all);
     o.properties = mem_new((all.n + 1) * sizeof *o.properties);
     for (uint32_t i = 0; i < all.n && !s->failed; i++) {
         struct schema_list set = {0};
@@ -410,7 +408,7 @@ static void add_object(const struct alternative *a)
     }
     if (text.over)
         schema_fail(s, ERR_TOO_LARGE, a->flat->v[0], "properties", "has names of more than 4 MB.");
-    if (!s->failed && may_have_extras(a))
+    if (!s->failed && schema_may_have_extras(s, a->flat, a->m))
         add_extras(a, &o, &all);
     written.name = mem_new((ends.n + 1) * sizeof *written.name);
     written.len = mem_new((ends.n + 1) * sizeof *written.len);
@@ -419,10 +417,8 @@ static void add_object(const struct alternative *a)
         give(a, nodes_object(s->g, &o, written.name, written.len));
     }
     free(o.properties);
-    free(all.name);
-    free(all.len);
-    free(written.name);
-    free(written.len);
+    schema_names_done(&all);
+    schema_names_done(&written);
     free(ends.v);
     buf_done(&text);
 }
@@ -458,7 +454,7 @@ static int by_number(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-uint32_t schema_node(struct schema *s, const struct schema_list *set)
+static uint32_t open_node(struct schema *s, const struct schema_list *set, bool styled)
 {
     struct schema_list sorted = {0};
     uint32_t node = 0;
@@ -470,6 +466,8 @@ uint32_t schema_node(struct schema *s, const struct schema_list *set)
     for (uint32_t i = 0; i < sorted.n; i++)
         schema_push(&given, sorted.v[i]);  // properties keep the order in which schemas were met
     qsort(sorted.v, sorted.n, sizeof *sorted.v, by_number);
+    if (styled)
+        schema_push(&sorted, UINT32_MAX);  // no item: of the key alone
     if (s->failed || map_get(s->by_set, (const char *)sorted.v, sorted.n * sizeof *sorted.v, &node)) {
         free(given.v);
     } else {
@@ -479,10 +477,20 @@ uint32_t schema_node(struct schema *s, const struct schema_list *set)
             s->pending_cap = s->pending_cap ? 2 * s->pending_cap : 32;
             s->pending = mem_resize(s->pending, s->pending_cap * sizeof *s->pending);
         }
-        s->pending[s->npending++] = (struct schema_pending){given, node};
+        s->pending[s->npending++] = (struct schema_pending){given, node, styled};
     }
     free(sorted.v);
     return node;
+}
+
+uint32_t schema_node(struct schema *s, const struct schema_list *set)
+{
+    return open_node(s, set, false);
+}
+
+uint32_t schema_styled_node(struct schema *s, const struct schema_list *set)
+{
+    return open_node(s, set, true);
 }
 
 void schema_build_all(struct schema *s)
@@ -493,7 +501,7 @@ void schema_build_all(struct schema *s)
         struct schema_list nodes = {0};
         schema_expand(s, NULL, &p.set, f);
         for (uint32_t i = 0; i < f->n && !s->failed; i++)
-            build_flat(s, &f->v[i], &nodes);
+            (p.styled ? schema_style_fill : build_flat)(s, &f->v[i], &nodes);
         if (!s->failed && !nodes_check(s->g, s->e))
             nodes_fill(s->g, p.node, nodes.v, nodes.n);
         else

@@ -3,16 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "engine/grammar/format.h"
 #include "engine/grammar/schema_int.h"
 
+enum { CHECK_COST = 256 };  // bytes of text that would take about as long
+
+// Numbers that differ as doubles differ; only the others are looked at digit by digit.
 static bool equal(const json_t *a, const json_t *b)
 {
     struct decimal x, y;
     if (json_is_number(a) && json_is_number(b))
-        return decimal_of_json(a, &x) && decimal_of_json(b, &y) && decimal_compare(&x, &y) == 0;
+        return json_number_value(a) == json_number_value(b) && decimal_of_json(a, &x) && decimal_of_json(b, &y) &&
+               decimal_compare(&x, &y) == 0;
     if (json_typeof(a) != json_typeof(b))
         return false;
     if (json_is_array(a)) {
@@ -58,9 +63,14 @@ static bool types_fit(const json_t *types, const json_t *v)
     return false;
 }
 
-static bool listed(const json_t *list, const json_t *v)
+// Most often the list is the one that v comes from.
+static bool listed(struct schema *s, const json_t *list, const json_t *v)
 {
-    for (size_t i = 0; i < json_array_size(list); i++)
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n; i++)
+        if (json_array_get(list, i) == v)
+            return true;
+    for (size_t i = 0; i < n && s->work > 0; i++, s->work--)
         if (equal(json_array_get(list, i), v))
             return true;
     return false;
@@ -203,7 +213,7 @@ static bool others_fit(struct schema *s, uint32_t item, const json_t *v)
 static bool fits(struct schema *s, uint32_t item, const json_t *v)
 {
     const json_t *values = schema_get(s, item, "enum"), *one = schema_get(s, item, "const");
-    if (!types_fit(schema_get(s, item, "type"), v) || (values && !listed(values, v)) || (one && !equal(one, v)))
+    if (!types_fit(schema_get(s, item, "type"), v) || (values && !listed(s, values, v)) || (one && !equal(one, v)))
         return false;
     if (json_is_number(v) && !number_fits(s, item, v))
         return false;
@@ -222,7 +232,7 @@ bool schema_check(struct schema *s, uint32_t item, const json_t *v)
         return false;
     if (json_is_boolean(s->items[item].schema))
         return json_is_true(s->items[item].schema);
-    if (s->depth >= SCHEMA_MAX_DEPTH || s->steps == 0) {
+    if (s->depth >= SCHEMA_MAX_DEPTH || s->steps == 0 || s->work == 0 || cancel_due(CHECK_COST)) {
         schema_fail(s, ERR_TOO_LARGE, item, NULL, "the schema takes too long to compile.");
         return false;
     }

@@ -4,6 +4,7 @@
 //     schema_expand.c  a set of schemas that all must hold -> alternatives without $ref, allOf, anyOf, oneOf, not
 //     schema_merge.c   what an alternative says about each type, put together
 //     schema_build.c   that, as nodes
+//     schema_style.c   or as nodes of another style
 //     schema_check.c   whether a given value satisfies a schema (for enum and const)
 //
 // A place in an answer is described by a *set* of schemas that all hold there (a property of an object may be described
@@ -21,6 +22,7 @@
 #include "engine/grammar/chardfa.h"
 #include "engine/grammar/decimal.h"
 #include "engine/grammar/nodes.h"
+#include "engine/grammar/schema.h"
 
 enum {
     SCHEMA_MAX_ITEMS = 20000,
@@ -40,6 +42,7 @@ void schema_push(struct schema_list *l, uint32_t id);
 struct schema_pending {
     struct schema_list set;
     uint32_t node;
+    bool styled;  // schema_style.c fills it
 };
 
 // A schema in the document, or one made on the way.
@@ -61,7 +64,7 @@ struct schema {
     struct schema_item *items;
     uint32_t nitems, items_cap;
     struct map *by_pointer;   // (schema, base) to item
-    struct map *by_set;       // sorted items to node
+    struct map *by_set;       // sorted items, and whether styled, to node
     struct map *by_pattern;   // pattern or format to number
     struct chardfa **patterns;
     uint32_t npatterns;
@@ -69,8 +72,11 @@ struct schema {
     uint32_t nids, ids_cap;
     struct schema_pending *pending;  // nodes that are opened and not filled
     uint32_t npending, pending_cap;
+    enum schema_style style;
+    const char *quote;
+    uint32_t nothing;         // of styles: a node that writes nothing
     bool old;                 // a draft in which $ref hides what stands beside it and items may be a list
-    size_t work, steps;
+    size_t work, steps, work_given, steps_given;
     int depth;
     err *e;
     bool failed;
@@ -150,7 +156,26 @@ bool schema_is_closed(const struct schema *s, const struct schema_list *flat);
 
 // ---- schema_build.c: opens the node of a set, or finds it; schema_build_all fills what is open.
 uint32_t schema_node(struct schema *s, const struct schema_list *set);
+uint32_t schema_styled_node(struct schema *s, const struct schema_list *set);
 void schema_build_all(struct schema *s);
+// Names of an object's properties: declared ones in the order of their appearance, then those that are only required.
+struct schema_names {
+    const char **name;
+    size_t *len;
+    uint32_t n, cap;
+};
+void schema_find_names(struct schema *s, const struct schema_list *flat, struct schema_names *l);
+void schema_names_done(struct schema_names *l);
+// Undeclared names there may be; false: none.
+bool schema_may_have_extras(const struct schema *s, const struct schema_list *flat, const struct schema_merged *m);
+// The numbers an alternative allows; 0, or NULL, after a failure and where there are none.
+struct chardfa *schema_number(struct schema *s, const struct schema_list *flat, const struct schema_merged *m);
+uint32_t schema_dfa_node(struct schema *s, uint32_t item, struct chardfa *c, bool json, bool tracked);
+
+// ---- schema_style.c
+void schema_style_fill(struct schema *s, const struct schema_list *flat, struct schema_list *out);  // a value
+uint32_t schema_style_root(struct schema *s, const struct schema_list *set);
+enum schema_form schema_style_form(struct schema *s, const struct schema_list *set, const char *name);
 
 // ---- schema_check.c
 bool schema_check(struct schema *s, uint32_t item, const json_t *value);

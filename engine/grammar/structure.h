@@ -6,6 +6,7 @@
 //     FORMAT ::= {"type": "const_string", "value": TEXT}
 //              | {"type": "json_schema", "json_schema": SCHEMA, "style": STYLE}     style: how the value is written, see below
 //              | {"type": "regex", "pattern": TEXT} | {"type": "grammar", "grammar": GBNF}
+//              | {"type": "choice", "values": [TEXT ...]}                           one of many texts, none of them with marks
 //              | {"type": "any_text", "excludes": [TEXT ...]}                       any text in which none of these occurs
 //              | {"type": "sequence", "elements": [FORMAT ...]}
 //              | {"type": "or", "elements": [FORMAT ...]}
@@ -18,16 +19,17 @@
 //     TAG    ::= {"type": "tag", "begin": TEXT, "content": FORMAT, "end": TEXT | [TEXT ...]}
 //
 // A free text ends at the text that follows it: the first place where its tag's end, or the next constant, can be read.
-// Any FORMAT may have "field": what errors about it name instead of the request's field.
+// What follows must begin with texts, or be the end of the answer, which then may come anywhere in the free text.
+// Any FORMAT may have "field" and "name": what errors about it name instead of the request's ("tools[1].function.parameters"
+// and the function's name; "response_format" and the schema's).
 //
-// Styles of json_schema: "json"; others write an object's members in a form of their own and refuse what they cannot
-// enforce: "xml_parameter" (<parameter=NAME>\nVALUE\n</parameter>\n, strings as they are), "arg_key" (<arg_key>NAME</arg_key>\n
-// <arg_value>VALUE</arg_value>\n), "gemma" ({NAME:VALUE,...}, strings between quotes of two characters), "python" (NAME=VALUE, ...).
+// json_schema: STYLE is one of schema.h's: "json" (as when it is missing), "xml_parameter", "arg_key", "gemma" (with "quote":
+// TEXT where its strings stand between something else), "python". {"type": "qwen_xml_parameter"} is xml_parameter too.
 //
 // Markers. A tokenizer has many of these texts as one added or control token, which stands in no ordinary text. The trie
 // spells such a token as MARK and its text (token_trie.h), so that no schema, pattern or grammar can write it; texts of a
-// structure (const_string, begin, end, triggers) are accepted with and without the mark, and free text may hold marked
-// tokens but those that end a turn.
+// structure (const_string, begin, end, triggers) are accepted with and without the mark, wherever in them it stands; free
+// text may hold marked tokens but those that end a turn, and their texts count in it like any others.
 #pragma once
 
 #include <stddef.h>

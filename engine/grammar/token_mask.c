@@ -1,4 +1,4 @@
-// token_mask.c - walking the vocabulary's tree with the machine, and the cache of what came out. Scheduler thread.
+// token_mask.c - the cache of masks. Scheduler thread.
 #include "engine/grammar/token_mask.h"
 
 #include <pthread.h>
@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "engine/grammar/token_walk.h"
 
 struct mask {
     uint32_t n, nuncertain;
@@ -27,7 +28,7 @@ struct token_masks {
 
 // Frames below the top that a key has; a mask is kept under the first that covers what it looked at.
 static const uint32_t depths[] = {0, 1, 2, 4, 8, UINT32_MAX};
-enum { NDEPTHS = sizeof depths / sizeof *depths, SET_MARGIN = 64 };
+enum { NDEPTHS = sizeof depths / sizeof *depths, SET_MARGIN = 64, PREPARED = 8 };
 
 struct token_masks *token_mask_open(const struct nodes *g, const struct token_trie *t)
 {
@@ -51,6 +52,20 @@ static void empty(struct token_masks *c)
     c->index = map_new(64);
 }
 
+void token_mask_prepare(struct token_masks *c)
+{
+    uint64_t *bits = mem_new((c->trie->words + 1) * sizeof *bits);
+    for (uint32_t i = 0, n = 0; i < c->g->n && n < PREPARED; i++) {
+        if (c->g->list[i].kind != NODE_FREE || !c->g->list[i].free->outer)
+            continue;
+        struct machine *m = machine_at(c->g, i);
+        token_mask_fill(c, m, bits, NULL);
+        machine_free(m);
+        n++;
+    }
+    free(bits);
+}
+
 void token_mask_close(struct token_masks *c)
 {
     if (!c)
@@ -69,6 +84,17 @@ static uint32_t at_most(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+// A count of which only the distance to its bounds matters, and that not when a token cannot get there. It may be `over`
+// past them.
+static uint32_t far_count(const struct token_masks *c, uint32_t n, uint32_t min, uint32_t max, uint32_t over)
+{
+    uint32_t far = c->trie->longest + over + 1;
+    if (far > INT16_MAX)
+        return n;
+    min += min ? over : 0;
+    return (n < min ? at_most(min - n, far) : 0) << 16 | (max == NODES_NO_LIMIT ? far : at_most(max + over - n, far));
+}
+
 // A frame without what cannot matter to a token: counters far from their bounds, texts that must differ.
 static struct frame canonical(const struct token_masks *c, const struct machine *m, struct frame f)
 {
@@ -83,6 +109,12 @@ static struct frame canonical(const struct token_masks *c, const struct machine 
         uint32_t used = f.c ? machine_slot(m, f.c)->b : 0;
         f.c = used > NODES_MAX_UNDECLARED - SET_MARGIN ? used : 0;
     }
+    if (n->kind == NODE_ARRAY && f.b >= n->array->nprefix)
+        f.b = 1u << 31 | far_count(c, f.b, n->array->min, n->array->max, 0);
+    if (n->kind == NODE_FREE && n->free->begun)
+        f.b = far_count(c, f.b, n->free->min, n->free->max, n->free->longest);
+    if (n->kind == NODE_REPEAT)
+        f.a = far_count(c, f.a, n->repeat->min, n->repeat->max, 0);
     f.parent = f.parent != 0;
     return f;
 }
@@ -119,113 +151,19 @@ static uint32_t looked_at(const struct machine *m)
     return most;
 }
 
-// ---- making one
-
-struct walk {
-    const struct token_trie *trie;
-    struct machine *m;
-    uint64_t *bits;
-    uint32_t n;  // bits set
-    int32_t *uncertain;
-    uint32_t nuncertain, cap;
-};
-
-static void note(struct walk *w, int32_t id)
-{
-    if (w->nuncertain == w->cap) {
-        w->cap = w->cap ? 2 * w->cap : 64;
-        w->uncertain = mem_resize(w->uncertain, w->cap * sizeof *w->uncertain);
-    }
-    w->uncertain[w->nuncertain++] = id;
-}
-
-struct level {
-    uint32_t first, n;
-    bool uncertain;
-};
-
-// Takes one node; false: its byte is not allowed.
-static bool visit(struct walk *w, const struct token_node *node, struct level *levels)
-{
-    const struct level *from = &levels[node->depth - 1];
-    struct level *to = &levels[node->depth];
-    to->first = from->first + from->n;
-    machine_drop(w->m, to->first);
-    to->n = machine_step(w->m, from->first, from->n, node->byte, &to->uncertain);
-    if (to->n == 0)
-        return false;
-    to->uncertain |= from->uncertain;
-    for (int32_t t = node->token; t != TOKEN_TRIE_NONE; t = w->trie->same[t]) {
-        token_trie_set(w->bits, t);
-        w->n++;
-        if (to->uncertain)
-            note(w, t);
-    }
-    return true;
-}
-
-static void walk_tree(struct walk *w, const struct token_tree *tree)
-{
-    struct level *levels = mem_new(((size_t)w->trie->longest + 2) * sizeof *levels);
-    machine_threads(w->m, &levels[0].n);
-    for (uint32_t b = 0; b < 256; b++) {
-        uint32_t i = tree->roots[b], end = tree->roots[b + 1];
-        bool uncertain;
-        // Most bytes cannot come: their nodes, which lie far apart, are not looked at.
-        machine_drop(w->m, levels[0].n);
-        if (i == end || machine_step(w->m, 0, levels[0].n, (uint8_t)b, &uncertain) == 0)
-            continue;
-        while (i < end) {
-            const struct token_node *node = &tree->nodes[i];
-            i = visit(w, node, levels) ? i + 1 : node->end;
-        }
-    }
-    free(levels);
-}
-
-static void add_plain(const struct token_trie *t, uint32_t room, struct walk *w)
-{
-    uint32_t k = room > TOKEN_TRIE_LENGTHS ? TOKEN_TRIE_LENGTHS : room;
-    bool all = room == NODES_NO_LIMIT;
-    memcpy(w->bits, all ? t->plain : t->shorter[k], t->words * sizeof *w->bits);
-    w->n = all ? t->nplain : t->nshorter[k];
-    for (uint32_t i = 0; !all && i < t->nlonger && t->longer[i].characters <= room; i++, w->n++)
-        token_trie_set(w->bits, t->longer[i].id);
-}
-
-// Inside a string: how many plain characters are allowed whatever they are (*ret_room), so that only the rest needs a
-// walk.
-static bool in_string(const struct nodes *g, const struct machine *m, uint32_t *ret_room)
-{
-    uint32_t n;
-    const struct frame *threads = machine_threads(m, &n);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct node *k = &g->list[threads[i].node];
-        bool plain = k->kind == NODE_BYTES && k->bytes->flags[threads[i].a] & BYTEDFA_PLAIN;
-        bool string = k->kind == NODE_STRING && threads[i].a == MACHINE_IN_STRING;
-        if (string && k->string->max != NODES_NO_LIMIT && n > 1)
-            continue;  // the others may allow more of them
-        if (!plain && !string)
-            continue;
-        *ret_room = plain || k->string->max == NODES_NO_LIMIT ? NODES_NO_LIMIT : k->string->max - threads[i].b;
-        return true;
-    }
-    return false;
-}
-
 // Fills bits and says under which depth the mask holds.
-static void make(const struct token_masks *c, struct walk *w, uint32_t *ret_depth)
+static void make(struct token_masks *c, struct token_walk *w, uint32_t *ret_depth)
 {
-    uint32_t room = 0;
-    machine_try(w->m);
-    if (in_string(c->g, w->m, &room)) {
-        add_plain(c->trie, room, w);
-        walk_tree(w, &c->trie->rest);
-    } else {
-        memset(w->bits, 0, c->trie->words * sizeof *w->bits);
-        walk_tree(w, &c->trie->all);
+    uint32_t k = 0, node;
+    bool near = token_walk_is_near(w, &node);
+    if (near) {
+        struct machine *start = machine_at(c->g, node);
+        token_mask_fill(c, start, w->bits, NULL);
+        machine_free(start);
     }
-    uint32_t looked = looked_at(w->m), k = 0;
+    machine_try(w->m);
+    token_walk(w, near);
+    uint32_t looked = looked_at(w->m);
     machine_tried(w->m);
     while (depths[k] < looked)
         k++;
@@ -234,7 +172,7 @@ static void make(const struct token_masks *c, struct walk *w, uint32_t *ret_dept
 
 // ---- the cache
 
-static void remember(struct token_masks *c, const struct buf *key, const struct walk *w)
+static void remember(struct token_masks *c, const struct buf *key, const struct token_walk *w)
 {
     size_t words = c->trie->words, few = words / 2, n = w->n;
     struct mask m = {.n = w->n, .nuncertain = w->nuncertain};
@@ -259,7 +197,7 @@ static void remember(struct token_masks *c, const struct buf *key, const struct 
     c->masks[c->n++] = m;
 }
 
-static void copy_out(const struct token_masks *c, const struct mask *k, uint64_t *bits, struct walk *w)
+static void copy_out(const struct token_masks *c, const struct mask *k, uint64_t *bits, struct token_walk *w)
 {
     if (k->bits)
         memcpy(bits, k->bits, c->trie->words * sizeof *bits);
@@ -269,10 +207,10 @@ static void copy_out(const struct token_masks *c, const struct mask *k, uint64_t
     for (uint32_t i = 0; i < listed; i++)
         token_trie_set(bits, k->ids[i]);
     for (uint32_t i = 0; i < k->nuncertain; i++)
-        note(w, k->ids[listed + i]);
+        token_walk_note(w, k->ids[listed + i]);
 }
 
-static bool find(struct token_masks *c, const struct machine *m, struct buf *key, uint64_t *bits, struct walk *w,
+static bool find(struct token_masks *c, const struct machine *m, struct buf *key, uint64_t *bits, struct token_walk *w,
                  uint32_t *ret_n)
 {
     uint32_t at;
@@ -291,7 +229,7 @@ static bool find(struct token_masks *c, const struct machine *m, struct buf *key
 }
 
 // Looks again at the tokens that depend on earlier texts.
-static uint32_t recheck(const struct token_masks *c, struct walk *w, uint32_t n)
+static uint32_t recheck(const struct token_masks *c, struct token_walk *w, uint32_t n)
 {
     if (w->nuncertain == 0 || !machine_has_sets(w->m))
         return n;
@@ -309,9 +247,15 @@ static uint32_t recheck(const struct token_masks *c, struct walk *w, uint32_t n)
 
 uint32_t token_mask_fill(struct token_masks *c, struct machine *m, uint64_t *bits, bool *made)
 {
-    struct walk w = {.trie = c->trie, .m = m, .bits = bits};
+    struct token_walk w = {.g = c->g, .trie = c->trie, .m = m, .bits = bits};
     struct buf key;
     uint32_t n = 0, depth;
+    if (machine_broken(m)) {  // it may have no threads at all
+        memset(bits, 0, c->trie->words * sizeof *bits);
+        if (made)
+            *made = false;
+        return 0;
+    }
     buf_init(&key, SIZE_MAX);
     bool found = find(c, m, &key, bits, &w, &n);
     if (!found) {

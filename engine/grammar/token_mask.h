@@ -22,5 +22,7 @@ struct token_masks;
 struct token_masks *token_mask_open(const struct nodes *g, const struct token_trie *t);
 void token_mask_close(struct token_masks *c);
 
+// Makes the masks of free texts: nearly all of the vocabulary, so not while others wait for a token. On a prep thread.
+void token_mask_prepare(struct token_masks *c);
 // Fills mask [t->words]; returns how many tokens are set. made: it was not remembered (may be NULL).
 uint32_t token_mask_fill(struct token_masks *c, struct machine *m, uint64_t *mask, bool *made);

@@ -1,11 +1,13 @@
 // token_trie.h - a vocabulary as the masks look at it: a prefix tree over the bytes of its ordinary tokens. Made once for a
 // tokenizer, immutable, shared.
 //
-// Nodes lie in depth-first order; a node knows where its subtree ends, so skipping one is a jump. Tokens with the same
-// bytes share a node. "Plain" tokens are whole UTF-8 characters that stand for themselves in a JSON string: 96 to 99 % of
+// Nodes lie in depth-first order; a node knows where its subtree ends, so skipping one is a jump, and which kinds of bytes
+// lie below it, so that a state that takes all of these takes the subtree whole. Tokens with the same bytes share a node.
+// Tokens are listed in the nodes' order. "Plain" tokens are whole UTF-8 characters that stand for themselves in a JSON string: 96 to 99 % of
 // a vocabulary. Inside a string all of them are allowed, and only the rest, a small tree of its own, needs walking.
 //
-// Control tokens, added ones and ids without text are in no tree: a grammar never allows them.
+// Control tokens and added ones are spelt as TOKEN_TRIE_MARK, a byte that is in no UTF-8, and their text: only a structure
+// (structure.h) allows the mark. Those that end a turn and ids without text are in no tree.
 #pragma once
 
 #include <stdbool.h>
@@ -14,17 +16,33 @@
 
 struct tokenizer;
 
-enum { TOKEN_TRIE_LENGTHS = 16, TOKEN_TRIE_NONE = -1 };
+enum { TOKEN_TRIE_LENGTHS = 16, TOKEN_TRIE_NONE = -1, TOKEN_TRIE_MARK = 0xFF };
 
 struct token_node {
-    uint32_t end;   // index behind its subtree
-    int32_t token;  // one with these bytes, or TOKEN_TRIE_NONE; others by token_trie.same
-    uint16_t depth; // bytes; 1 for those of one byte
+    uint32_t end;    // index behind its subtree
+    uint32_t first;  // in the list: its own tokens, then those below
+    uint16_t depth;  // bytes; 1 for those of one byte
     uint8_t byte;
+    uint8_t reach;   // bytes below it at most; 255: or more
 };
 
+// Kinds of bytes, as bits of a set.
+enum {
+    BYTES_LOWER, BYTES_UPPER, BYTES_DIGIT, BYTES_SPACE, BYTES_LINE, BYTES_TAB, BYTES_RETURN, BYTES_CONTROL, BYTES_DELETE,
+    BYTES_LONG,       // of characters of several bytes, whole ones
+    BYTES_BROKEN,     // of parts of characters; also where the node stands inside one
+    BYTES_MARK,
+    BYTES_PUNCTUATION,  // 32 of them
+    BYTES_KINDS = BYTES_PUNCTUATION + 32
+};
+unsigned token_trie_kind(uint8_t byte);  // of a byte of its own
+#define TOKEN_TRIE_KIND(kind) (1ull << (kind))
+#define TOKEN_TRIE_ALNUM (TOKEN_TRIE_KIND(BYTES_LOWER) | TOKEN_TRIE_KIND(BYTES_UPPER) | TOKEN_TRIE_KIND(BYTES_DIGIT))
+
 struct token_tree {
-    struct token_node *nodes;
+    struct token_node *nodes;  // [n + 1]: the last one ends the list
+    uint64_t *below;           // [n] kinds of bytes behind each node, in all its tokens
+    int32_t *list;             // tokens by node
     uint32_t n;
     uint32_t roots[257];  // where the tokens that begin with a byte begin; those with the next byte follow
 };
@@ -33,8 +51,8 @@ struct token_trie {
     int vocab;           // ids of a mask: the model's logits
     size_t words;        // 64-bit words of a mask
     struct token_tree all, rest;  // rest: those that are not plain
-    int32_t *same;       // [vocab] the next token with the same bytes
-    uint64_t *plain;     // mask
+    uint64_t *plain, *whole;      // masks; whole: of whole characters, marked ones too
+    uint64_t *alnum[TOKEN_TRIE_LENGTHS + 1];  // of letters and digits of ASCII, at most so many
     uint64_t *shorter[TOKEN_TRIE_LENGTHS + 1];  // of plain tokens with at most so many characters
     uint32_t nplain, nshorter[TOKEN_TRIE_LENGTHS + 1];  // bits of these
     struct token_length {

@@ -1,5 +1,6 @@
 // The first byte says which kind of grammar the others are. It is refused, or random answers are written with it: the mask
 // is never empty before the end, what it allows can be taken, and finished JSON parses without a name twice.
+#include <assert.h>
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,19 +11,21 @@
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/token_trie.h"
 
-enum { TOKENS = 150 };
+enum { TOKENS = 150, TEXTS = 256 + 15 };
 
 static const char *token(const void *ud, int32_t id, size_t *ret_len)
 {
     static char bytes[256];
-    static const char *const longer[] = {"\",\"", "\":", "{\"", "\"}", "true", "null", "a\",\"b", "}}", "],", "\xC3\xA9", " \"", "e\""};
+    static const char *const longer[] = {"\",\"", "\":", "{\"", "\"}", "true", "null", "a\",\"b", "}}", "],", "\xC3\xA9", " \"", "e\"",
+                                         "\xFF<t>", "\xFF</t>", "\xFF<|\"|>"};
+    static_assert(sizeof longer / sizeof *longer == TEXTS - 256, "as many as ids");
     (void)ud;
     if (id >= 256) {
         *ret_len = strlen(longer[id - 256]);
         return longer[id - 256];
     }
     bytes[id] = (char)id;
-    *ret_len = 1;
+    *ret_len = id != TOKEN_TRIE_MARK;
     return &bytes[id];
 }
 
@@ -77,12 +80,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct token_trie *trie;
-    static const enum grammar_kind kinds[] = {GRAMMAR_JSON_SCHEMA, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF};
+    static const enum grammar_kind kinds[] = {GRAMMAR_JSON_SCHEMA, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF, GRAMMAR_STRUCTURE};  // @ A B C D
     if (!trie)
-        trie = token_trie_new(token, NULL, 268);
+        trie = token_trie_new(token, NULL, TEXTS);
     if (size == 0)
         return 0;
-    struct grammar_request r = {.kind = kinds[data[0] % 4], .text = (const char *)data + 1, .len = size - 1};
+    struct grammar_request r = {.kind = kinds[(data[0] & 7) % 5], .text = (const char *)data + 1, .len = size - 1};
     struct grammar *g;
     err e = {0};
     if (grammar_compile(&r, trie, &g, &e)) {

@@ -81,7 +81,7 @@ static void test_refused_patterns(void **state)
         const char *pattern;
         err_code code;
     } bad[] = {{"(?=a)", ERR_UNSUPPORTED}, {"(?<!a)b", ERR_UNSUPPORTED}, {"(a)\\1", ERR_UNSUPPORTED}, {"\\bx", ERR_UNSUPPORTED},
-               {"(a", ERR_INVALID}, {"a)", ERR_INVALID}, {"[a", ERR_INVALID}, {"*a", ERR_INVALID}, {"a{3,2}", ERR_INVALID},
+               {"(a", ERR_INVALID}, {"a)", ERR_INVALID}, {"[a", ERR_INVALID}, {"*a", ERR_INVALID}, {"^*a", ERR_INVALID}, {"^{3}q$", ERR_INVALID}, {"a$?", ERR_INVALID}, {"a{3,2}", ERR_INVALID},
                {"[z-a]", ERR_INVALID}, {"\\u12", ERR_INVALID}, {"a\\", ERR_INVALID}, {"\xFF", ERR_INVALID},
                {".*a.{40}", ERR_TOO_LARGE}, {"a{20000}", ERR_TOO_LARGE}, {"((a{1000}){1000}){1000}", ERR_TOO_LARGE},
                {"\\p{Nonsense}", ERR_UNSUPPORTED}};

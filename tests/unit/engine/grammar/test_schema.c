@@ -13,10 +13,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/jsontext.h"
+#include "engine/grammar/schema.h"
 #include "engine/grammar/token_trie.h"
 
 enum { SAMPLES = 20, MOST = 3000, VOCAB = 276 };
@@ -323,6 +325,75 @@ static void test_equal_schemas(void **state)
     }
 }
 
+// ---- what compiling may cost
+
+static err_code add_schema(struct nodes *g, const char *text, err *e)
+{
+    json_t *schema = json_loads(text, 0, NULL);
+    uint32_t root;
+    assert_non_null(schema);
+    err_code code = schema_compile(schema, g, &root, e);
+    json_decref(schema);
+    return code;
+}
+
+// {"enum": [0.5, 1.5 ...]}: its values are not compared with each other.
+static void test_long_enums(void **state)
+{
+    (void)state;
+    struct buf b;
+    struct nodes g;
+    err e = {0};
+    buf_init(&b, SIZE_MAX);
+    buf_add_str(&b, "{\"enum\":[");
+    for (int i = 0; i < 5000; i++)
+        buf_printf(&b, "%s%d.5", i ? "," : "", i);
+    buf_add_str(&b, "]}");
+    nodes_init(&g, NODES_JSON_DEPTH);
+    assert_int_equal(add_schema(&g, b.data, &e), ERR_OK);
+    assert_true(NODES_WORK - g.work < 1000000);  // seen: 0
+    nodes_done(&g);
+    buf_done(&b);
+}
+
+#define STATES_4096 "{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){11}$\"}"
+
+// What many schemas of one grammar cost is one sum.
+static void test_costs_add_up(void **state)
+{
+    (void)state;
+    struct nodes g;
+    err e = {0};
+    int n = 0;
+    nodes_init(&g, NODES_JSON_DEPTH);
+    g.work /= 4;
+    while (n < 1000 && !add_schema(&g, STATES_4096, &e))
+        n++;
+    assert_in_range(n, 2, 50);  // seen: 8
+    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    nodes_done(&g);
+}
+
+static bool gone(const struct cancel *c)
+{
+    (void)c;
+    return true;
+}
+
+static void test_nobody_waits(void **state)
+{
+    (void)state;
+    struct nodes g;
+    struct cancel c = {gone};
+    err e = {0};
+    nodes_init(&g, NODES_JSON_DEPTH);
+    const struct cancel *before = cancel_watch(&c);
+    assert_int_not_equal(add_schema(&g, STATES_4096, &e), ERR_OK);
+    cancel_watch(before);
+    assert_int_equal(add_schema(&g, STATES_4096, &e), ERR_OK);
+    nodes_done(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +401,9 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_equal_schemas),
+        cmocka_unit_test(test_long_enums),
+        cmocka_unit_test(test_costs_add_up),
+        cmocka_unit_test(test_nobody_waits),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }

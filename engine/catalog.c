@@ -584,6 +584,7 @@ static void fill_info(struct entry *n)
         i->weight_bytes = weights_bytes(m->weights);
     }
     i->vocab = m->vocab;
+    i->fills = m->tokenizer && tokenizer_fim_has(m->tokenizer);
     i->context = served_context(n->served);
     i->kv_bytes_per_token = served_token_bytes(n->served);
     i->can = model_can(m);

@@ -34,6 +34,9 @@ static err_code check_prompt(const struct model *m, const struct prompt *p, err 
     if (!p->ids && !m->tokenizer)
         return err_set(e, ERR_UNSUPPORTED, "the model has no tokenizer, only token ids can be its prompt%s%s",
                        m->tokenizer_error.text[0] ? ": " : "", m->tokenizer_error.text);
+    if (p->suffix && (!p->text || !tokenizer_fim_has(m->tokenizer)))
+        return err_set_param(e, ERR_UNSUPPORTED, "suffix", "%s", p->text ? "the model's vocabulary has no marks for a gap in a text"
+                             : "a suffix needs a prompt of text");
     if (p->messages && !m->chat)
         return err_set_param(e, ERR_UNSUPPORTED, "messages", "the model has no chat template%s%s",
                              m->chat_error.text[0] ? ": " : "", m->chat_error.text);
@@ -71,11 +74,11 @@ err_code check_task(const struct model *m, const struct task *t, int max_running
     if (!m->tokenizer)
         return err_set(e, ERR_UNSUPPORTED, "the model has no tokenizer%s%s", m->tokenizer_error.text[0] ? ": " : "",
                        m->tokenizer_error.text);
-    bool fits = t->kind == TASK_TOKENIZE ? p->text && !p->ids && !p->messages
+    bool fits = t->kind == TASK_TOKENIZE ? (p->text != NULL) != (p->messages != NULL) && !p->ids
               : t->kind == TASK_DETOKENIZE ? !p->text && !p->messages && (p->ids || p->nids == 0)
               : p->messages && !p->text && !p->ids;
     if (!fits)
         return err_set_param(e, ERR_INVALID, "prompt", "expected %s",
-                             t->kind == TASK_TOKENIZE ? "text" : t->kind == TASK_DETOKENIZE ? "ids" : "messages");
+                             t->kind == TASK_TOKENIZE ? "text or messages" : t->kind == TASK_DETOKENIZE ? "ids" : "messages");
     return p->messages ? check_prompt(m, p, e) : ERR_OK;
 }

@@ -76,6 +76,7 @@ struct model_info {
     // From here on: as it was when it was loaded last, see engine_model_known.
     unsigned can;           // task_bits
     int context, vocab;
+    bool fills;             // CAN_COMPLETE: prompt.suffix; the vocabulary has marks for a gap
     size_t weight_bytes, kv_bytes_per_token;
     int dimensions;         // CAN_EMBED: of its vectors
     int sample_rate;        // CAN_SPEAK: of its audio, Hz

@@ -13,6 +13,8 @@ struct prompt {
     bool add_generation_prompt, continue_final_message;
     const char *text;  // encoded with the model's BOS rule
     size_t text_len;
+    const char *suffix;  // with text: the answer is what stands between both (model_info.fills); NULL: none
+    size_t suffix_len;
     const int32_t *ids;  // used as they are
     size_t nids;
 };
@@ -30,6 +32,18 @@ struct sampling {
     int top_k;          // 0: all
     float presence_penalty, frequency_penalty;  // 0
     float repetition_penalty;                   // 1
+    int penalty_last_n; // the penalties look at so many tokens; 0: at all
+    // llama-server's further samplers; sampler.h says what they do and in which order. 0: off, but for what it stands beside.
+    float typical_p;    // 1 is off too
+    float top_n_sigma;
+    float xtc_probability, xtc_threshold;
+    float dry_multiplier, dry_base;
+    int dry_allowed_length, dry_last_n;  // dry_last_n -1: all
+    const char *const *dry_breakers;
+    size_t ndry_breakers;
+    int mirostat;       // 1, 2: which
+    float mirostat_tau, mirostat_eta;
+    float dynatemp_range, dynatemp_exponent;
     uint64_t seed;      // task_new draws one
     const struct logit_bias *bias;
     size_t nbias;
@@ -63,12 +77,20 @@ struct generate {
     int max_tokens;    // -1: up to the context
     int min_tokens;
     int n;             // choices; choice i samples with (seed, i)
-    const char *const *stop;  // matched on text across tokens; never returned
+    const char *const *stop;  // matched on text across tokens
     size_t nstop;
+    bool include_stop; // the stop string that was met is part of the text; else it is not
+    const int32_t *stop_ids;  // end the answer beside the model's own, and are not shown; ignore_eos does not touch them
+    size_t nstop_ids;
+    const char *const *bad_words;  // no token that would complete one of these, as the tokenizer cuts them, is taken
+    size_t nbad_words;
+    bool show_control; // the text has control tokens too, as they are spelt
     bool ignore_eos;
+    bool one_by_one;   // no token is taken without its logits and none is drafted; the answer is the same
     bool progress;     // EVENT_PROGRESS after each step of the prompt
     bool echo;         // text completion: the prompt's text comes first
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
+    int prompt_logprobs;  // the same of the prompt's tokens (EVENT_PROMPT)
     struct grammar_request grammar;  // of the content; what comes before it and instead of it (reasoning, calls) is free of it
     bool split;        // an answer to messages is told apart into content, reasoning and calls (enum channel)
     struct tool_rules tools;

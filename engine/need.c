@@ -35,7 +35,8 @@ static void add_text(struct slot_load *l, size_t bytes)
 
 static void add_prompt(struct slot_load *l, const struct prompt *p)
 {
-    add_text(l, text_bytes(p->messages, 0) + text_bytes(p->tools, 0) + text_bytes(p->documents, 0) + p->text_len);
+    add_text(l, text_bytes(p->messages, 0) + text_bytes(p->tools, 0) + text_bytes(p->documents, 0) + p->text_len +
+             p->suffix_len);
     l->bytes += p->nids * sizeof *p->ids;
     l->tokens += p->nids;
 }

@@ -6,7 +6,17 @@
 #include "base/rng.h"
 #include "engine/task.h"
 
-static const struct sampling plain = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+static const char *const breakers[] = {"\n", ":", "\"", "*"};
+
+// What is off has llama-server's defaults beside it, for who turns it on.
+static const struct sampling plain = {
+    .temperature = 1, .top_p = 1, .repetition_penalty = 1,
+    .xtc_threshold = 0.1f,
+    .dry_base = 1.75f, .dry_allowed_length = 2, .dry_last_n = -1, .dry_breakers = breakers,
+    .ndry_breakers = sizeof breakers / sizeof *breakers,
+    .mirostat_tau = 5, .mirostat_eta = 0.1f,
+    .dynatemp_exponent = 1,
+};
 
 static void generate_defaults(struct generate *g)
 {
@@ -15,7 +25,7 @@ static void generate_defaults(struct generate *g)
     g->sampling.seed = rng_os();
     g->max_tokens = -1;
     g->n = 1;
-    g->logprobs = -1;
+    g->logprobs = g->prompt_logprobs = -1;
     g->reasoning_max = -1;
 }
 

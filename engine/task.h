@@ -26,7 +26,7 @@ enum task_kind {
 };
 
 struct tokenize {
-    struct prompt prompt;  // TASK_TOKENIZE: text; TASK_DETOKENIZE: ids; TASK_RENDER: messages
+    struct prompt prompt;  // TASK_TOKENIZE: text, or messages: those of the prompt the template makes; TASK_DETOKENIZE: ids; TASK_RENDER: messages
     bool add_special, with_pieces;
 };
 
@@ -119,10 +119,13 @@ struct token_logprob {
     struct token_alternative token;  // its logprob is NAN for the first token of an echoed prompt, which has none
     const struct token_alternative *top;  // likeliest first
     int ntop;
+    int rank;  // of the token: 1 is the likeliest; 0 where it has no logprob
+    bool content;  // its text is content, or part of it is; not that of markers, reasoning and calls
 };
 
 enum event_kind {
     EVENT_START,   // admitted: usage.prompt_tokens and cached_tokens are known
+    EVENT_PROMPT,  // with prompt_logprobs, before any text: tokens of the whole prompt
     EVENT_TEXT,    // text of one choice, whole UTF-8 characters, with the tokens that completed it
     EVENT_FINISH,  // a choice ended
     EVENT_IDS,     // TASK_TOKENIZE
@@ -175,7 +178,7 @@ struct event {
     bool call_ends;        // CHANNEL_CALL: the arguments are complete. A call without it was cut by FINISH_LENGTH
     const char *text;
     size_t len;
-    const struct token_logprob *tokens;  // EVENT_TEXT with logprobs
+    const struct token_logprob *tokens;  // EVENT_TEXT with logprobs; EVENT_PROMPT
     size_t ntokens;
     const int32_t *ids;                   // EVENT_IDS
     const struct token_alternative *pieces;  // EVENT_IDS with_pieces, nids of them (bytes, len)

@@ -151,7 +151,7 @@ static void show_memory(const struct model *m, int lanes, FILE *out)
             fprintf(out, " and %.1f MB of state a sequence", mb(l.state_bytes));
         fprintf(out, "; %.1f MB for the whole context\n", mb(kv_token_bytes(&l) * (size_t)m->context));
     }
-    fprintf(out, "peak         %.1f MB%s\n", mb(total), m->family->gen ? " and the KV in use" : "");
+    fprintf(out, "peak         %.1f MB%s\n", mb(total), m->family->gen ? " and the KV in use and used next" : "");
     fprintf(out, "budget       %.1f MB for all models on this machine\n", mb(memory_budget(0)));
 }
 

@@ -29,11 +29,10 @@ void batch_clear(struct batch_builder *b)
     b->b.rows = b->b.nseqs = b->b.nout = 0;
 }
 
-int batch_add(struct batch_builder *b, struct kv_seq *kv, const int32_t *ids, int rows, enum batch_out out)
+int batch_add(struct batch_builder *b, struct kv_seq *kv, const int32_t *ids, int rows, int nout)
 {
     int row = b->b.rows, first = b->b.nout;
-    int nout = out == BATCH_OUT_ALL ? rows : out == BATCH_OUT_LAST;
-    assert(rows > 0 && row + rows <= b->max_rows && b->b.nseqs < b->max_seqs && first + nout <= b->max_out);
+    assert(rows > 0 && nout <= rows && row + rows <= b->max_rows && b->b.nseqs < b->max_seqs && first + nout <= b->max_out);
     for (int i = 0; i < rows; i++) {
         b->ids[row + i] = ids[i];
         b->pos[row + i] = kv->len + i;

@@ -34,11 +34,9 @@ struct batch_builder {
     struct batch_seq *seqs;
 };
 
-enum batch_out { BATCH_OUT_NONE, BATCH_OUT_LAST, BATCH_OUT_ALL };  // rows of a run whose logits are wanted
-
 void batch_init(struct batch_builder *b, int max_rows, int max_seqs, int max_out);
 void batch_done(struct batch_builder *b);
 void batch_clear(struct batch_builder *b);
-// Adds the run of `rows` tokens that follow kv's committed positions; ids points at the first of them. Returns the number
-// of its first logits row. The caller keeps within the three limits.
-int batch_add(struct batch_builder *b, struct kv_seq *kv, const int32_t *ids, int rows, enum batch_out out);
+// Adds the run of `rows` tokens that follow kv's committed positions; ids points at the first of them; the last nout rows'
+// logits are wanted. Returns the number of its first logits row. The caller keeps within the three limits.
+int batch_add(struct batch_builder *b, struct kv_seq *kv, const int32_t *ids, int rows, int nout);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/metrics.h"
 #include "engine/model.h"
 #include "engine/sched/admit.h"
 #include "engine/sched/plan.h"
@@ -21,6 +22,41 @@ static void take_prompt_logits(const struct served *m, const struct plan_item *i
     int first = it->choice->seq.kv.len - it->rows;  // position of the first row; it predicts the token after it
     for (int i = 0; i < it->nout && session_wants_prompt_logprobs(s); i++)
         session_prompt_logits(s, logits_row(m, it->first_out + i), first + i + 1);
+}
+
+// The next step computes what is known as a run, with what may follow.
+static void look_ahead(const struct session *s, struct choice *c)
+{
+    c->run = c->nids - c->seq.kv.len;
+    session_sample_draft(s, c);
+}
+
+// Picks from the row's logits, then from the rows of the draft for as long as they are those of the tokens that were picked.
+// Only these positions are kept: what lies behind them is written again.
+static void sample(struct served *m, struct session *s, struct choice *c, const struct plan_item *it)
+{
+    int first = it->first_out + it->nout - 1 - it->ndraft, at = 0;
+    int32_t draft[SESSION_DRAFT];
+    memcpy(draft, c->draft, sizeof draft);
+    for (;;) {
+        int before = c->nids, same = 0;
+        session_sample(s, c, logits_row(m, first + at));
+        if (c->done || s->failure.code)
+            break;
+        while (before + same < c->nids && at + same < it->ndraft && c->ids[before + same] == draft[at + same])
+            same++;
+        if (same > 0)
+            prefix_seq_commit(m->prefix, &c->seq, c->ids, same);
+        at += same;
+        if (before + same < c->nids)
+            break;
+    }
+    if (it->ndraft > 0)  // a model that writes otherwise than the tokenizer cuts is offered less
+        c->most_draft = at < it->ndraft && at + 2 < SESSION_DRAFT ? at + 2 : SESSION_DRAFT;
+    metrics_count(&m->metrics->draft_tokens, (uint64_t)it->ndraft);
+    metrics_count(&m->metrics->accepted_tokens, (uint64_t)at);
+    if (!c->done && !s->failure.code)
+        look_ahead(s, c);
 }
 
 // The prompt of a new session is computed: every choice samples its first token from the same logits.
@@ -43,6 +79,8 @@ static void finish_prompt(struct served *m, struct session *s, const float *logi
             session_finish_choice(s, c, FINISH_LENGTH);
         else
             session_sample(s, c, m->spare);
+        if (!c->done && !s->failure.code)
+            look_ahead(s, c);
         m->nseqs -= c->done;
     }
 }
@@ -118,7 +156,7 @@ static void work_off(struct served *m, const struct plan_item *it)
     if (!s->forked) {
         finish_prompt(m, s, logits);
     } else {
-        session_sample(s, c, logits);
+        sample(m, s, c, it);
         m->nseqs -= c->done;
     }
     if (s->state == SESSION_PREFILL && all_decoding(s))
@@ -130,7 +168,7 @@ void commit_step(struct served *m)
 {
     for (int i = 0; i < m->nitems; i++) {
         const struct plan_item *it = &m->items[i];
-        prefix_seq_commit(m->prefix, &it->choice->seq, it->choice->ids, it->rows);
+        prefix_seq_commit(m->prefix, &it->choice->seq, it->choice->ids, it->rows - it->ndraft);
     }
     int64_t now = clock_ns();
     for (int i = 0; i < m->nitems; i++) {

@@ -8,7 +8,8 @@
 
 bool plan_is_decoding(const struct session *s, const struct choice *c)
 {
-    return served_is_live(c) && c->nids > s->nprompt && c->nids - c->seq.kv.len == 1;
+    int known = c->nids - c->seq.kv.len;
+    return served_is_live(c) && c->nids > s->nprompt && known >= 1 && known <= c->run;
 }
 
 bool plan_is_due(const struct session *s, const struct choice *c)
@@ -42,11 +43,11 @@ double plan_rest_s(const struct served *m, const struct session *s)
     return rest;
 }
 
-// A page for the next position. With a window a prompt can run out of promised pages too.
+// A page for the next positions: fewer than a page of them. With a window a prompt can run out of promised pages too.
 static bool grow(struct session *s, struct choice *c)
 {
     struct prefix_seq *q = &c->seq;
-    int next = q->kv.len + 1;
+    int next = plan_is_decoding(s, c) ? c->nids : q->kv.len + 1;
     if (prefix_pages(next) > q->kv.npages && q->promised == 0) {
         int pages = prefix_pages(admit_wanted(s, c)) - q->kv.npages, free_pages = prefix_unclaimed(s->prefix);
         if (!prefix_seq_promise(s->prefix, q, pages < free_pages ? pages : free_pages, 0) || q->promised == 0)
@@ -75,12 +76,10 @@ static void make_room(struct served *m, bool extras)
     }
 }
 
-static void add_item(struct served *m, struct session *s, struct choice *c, int rows, enum batch_out out)
+static void add_item(struct served *m, struct session *s, struct choice *c, int rows, int nout)
 {
-    int before = m->batch.b.nout;
-    int first = batch_add(&m->batch, &c->seq.kv, c->ids + c->seq.kv.len, rows, out);
-    m->items[m->nitems++] = (struct plan_item){.session = s, .choice = c, .rows = rows, .first_out = first,
-                                               .nout = m->batch.b.nout - before};
+    int first = batch_add(&m->batch, &c->seq.kv, c->ids + c->seq.kv.len, rows, nout);
+    m->items[m->nitems++] = (struct plan_item){.session = s, .choice = c, .rows = rows, .first_out = first, .nout = nout};
 }
 
 // The step with one more item; what the item adds to it.
@@ -92,12 +91,45 @@ static void add_cost(struct served *m, const struct cost_step *with, bool extra)
     m->step = *with;
 }
 
+// How much of a draft there is room for. It gets no page of its own.
+static int draft_rows(const struct served *m, const struct choice *c, int room)
+{
+    int spare = SERVED_PROMPT_LOGITS - m->prompt_logits, page = c->seq.kv.npages * KV_PAGE_TOKENS - c->nids;
+    int n = c->ndraft < room ? c->ndraft : room;
+    n = n < spare ? n : spare;
+    n = n < page ? n : page;
+    return n > 0 && !m->decide ? n : 0;
+}
+
+// The draft behind the known tokens, for as long as the batch reads them.
+static void lay_draft(struct choice *c, int n)
+{
+    int known = c->nids;
+    for (int i = 0; i < n; i++)
+        session_add_id(c, c->draft[i]);
+    c->nids = known;
+}
+
+// The row of a decoding sequence, or the run of those that are known, and its draft.
 static void add_row(struct served *m, struct session *s, struct choice *c, bool extra)
 {
+    int at = c->seq.kv.len, room = m->core->config.prefill_chunk - m->prefill_rows;
+    int stop = prefix_seq_stop(m->prefix, &c->seq) - at, left = c->nids - at;
+    int rows = left - 1 < room ? left : room > 0 ? 1 + room : 1;
+    rows = rows < stop ? rows : stop;
+    int ndraft = rows == left ? draft_rows(m, c, room - (rows - 1)) : 0, nout = rows == left ? 1 + ndraft : 0;
+    rows += ndraft;
     struct cost_step with = m->step;
-    cost_add_decode(&m->cost, &with, c->seq.kv.len);
-    add_item(m, s, c, 1, BATCH_OUT_LAST);
+    if (rows == 1)
+        cost_add_decode(&m->cost, &with, at);
+    else
+        cost_add_prompt(&m->cost, &with, at, rows, nout);
+    lay_draft(c, ndraft);
+    add_item(m, s, c, rows, nout);
     add_cost(m, &with, extra);
+    m->items[m->nitems - 1].ndraft = ndraft;
+    m->prefill_rows += rows - 1;
+    m->prompt_logits += ndraft;
 }
 
 static void plan_decode(struct served *m)
@@ -162,18 +194,18 @@ static void plan_prompt(struct served *m, struct session *s, struct choice *c, d
     int rows = cost_fit(&m->cost, &m->step, c->seq.kv.len, most < stop ? most : stop,
                         limit_s - cost_predict_s(&m->cost, &m->step));
     bool stem = session_has_rounds(s) && c == session_stem(s);
-    enum batch_out out = rows == left && !stem ? BATCH_OUT_LAST : BATCH_OUT_NONE;
+    int nout = rows == left && !stem;
     if (session_wants_prompt_logprobs(s)) {
         int spare = SERVED_PROMPT_LOGITS - m->prompt_logits;
         rows = rows < spare ? rows : spare;
-        out = BATCH_OUT_ALL;
+        nout = rows;
         m->prompt_logits += rows;
     }
     if (rows <= 0 || !prefix_seq_reserve(s->prefix, &c->seq, c->seq.kv.len + rows))
         return;
     struct cost_step with = m->step;
-    cost_add_prompt(&m->cost, &with, c->seq.kv.len, rows, out == BATCH_OUT_ALL ? rows : out == BATCH_OUT_LAST);
-    add_item(m, s, c, rows, out);
+    cost_add_prompt(&m->cost, &with, c->seq.kv.len, rows, nout);
+    add_item(m, s, c, rows, nout);
     add_cost(m, &with, true);
     m->prefill_rows += rows;
 }

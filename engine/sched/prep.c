@@ -2,6 +2,7 @@
 // and sounds are left in the middle when nobody waits for them any more: the loops that take long ask (base/cancel.h).
 #include "engine/sched/prep.h"
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,6 +17,9 @@
 #include "engine/sched/round.h"
 #include "engine/sched/served.h"
 #include "engine/sched/sched.h"
+#include "engine/text/answer.h"
+#include "engine/text/bad_words.h"
+#include "engine/text/chat.h"
 #include "engine/text/chat_ids.h"
 
 enum { PREP_MAX_THREADS = 8, MAX_CONTEXTS = 4 };
@@ -49,10 +53,10 @@ static bool is_stopped(const struct cancel *c)
     return must_stop(w->prep, w->session, &e) != ERR_OK;
 }
 
-// Ends it with what went wrong; what was stopped has the reason that stopped it.
+// Ends it with what went wrong; what was stopped, and says so or calls it too large, has the reason that stopped it.
 static void end(struct prep *p, struct session *s, err *e)
 {
-    if (e->code == ERR_CANCELLED)
+    if (e->code)
         (void)!must_stop(p, s, e);
     session_end(s, e);
 }
@@ -64,15 +68,27 @@ static err_code encode_text(const struct session *s, const struct prompt *p, boo
     return tokenizer_encode(s->model->tokenizer, &span, 1, add_special, ids, e);
 }
 
-static err_code encode(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
+// A text from its very beginning, for a model that has no BOS of its own accord: what stands between texts.
+static void add_begin(const struct tokenizer *t, struct ids *ids)
 {
-    if (p->messages)
-        return chat_ids_encode(s->model->chat, s->model->tokenizer, p, ids, e);
-    if (p->text)
-        return encode_text(s, p, true, ids, e);
-    for (size_t i = 0; i < p->nids; i++)
-        ids_add(ids, p->ids[i]);
-    return ERR_OK;
+    int32_t id = tokenizer_bos(t) != TOKEN_NONE ? tokenizer_bos(t) : tokenizer_eos(t);
+    if (id != TOKEN_NONE)
+        ids_add(ids, id);
+}
+
+static err_code encode_prompt(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
+{
+    err_code rc = encode_text(s, p, true, ids, e);
+    if (!rc && p->text_len == 0 && ids->len == 0)
+        add_begin(s->model->tokenizer, ids);
+    return rc;
+}
+
+// What an editor sends is somebody's file: marks written in it are text.
+static err_code encode_gap(const struct session *s, const struct prompt *p, struct ids *ids, err *e)
+{
+    struct text_span before = {p->text, p->text_len, false}, after = {p->suffix, p->suffix_len, false};
+    return tokenizer_fim_encode(s->model->tokenizer, &before, &after, ids, e);
 }
 
 // ids and pool fit the request, or it never can run.
@@ -106,15 +122,97 @@ static err_code check(const struct session *s, const struct ids *ids, int *ret_m
     return ERR_OK;
 }
 
-// What the answers must be. It comes before the prompt, so that a bad schema is told first.
-static err_code compile(const struct session *s, struct grammar **ret_grammar, err *e)
+static err_code compile(const struct session *s, const struct grammar_request *r, struct grammar **ret_grammar, err *e)
 {
-    const struct grammar_request *r = &s->task->generate.grammar;
     if (r->kind == GRAMMAR_NONE)
         return ERR_OK;
     if (!s->model->tokenizer)
         return err_set_param(e, ERR_UNSUPPORTED, r->field, "this model has no tokenizer, without which no form can be asked for");
     return grammar_cache_get(s->owner->grammars, r, ret_grammar, e);
+}
+
+// ---- answers that are told apart
+
+// The form of the whole answer, when it has one.
+static err_code compile_answer(const struct session *s, struct grammar **ret_grammar, err *e)
+{
+    const struct grammar_request *content = &s->task->generate.grammar;
+    char *text;
+    if (!answer_thinks(s->style) && !json_array_size(s->ask.tools))  // it is its content
+        return compile(s, content, ret_grammar, e);
+    if (answer_structure(s->style, &s->ask, &text, e))
+        return e->code;
+    if (!text)
+        return compile(s, content, ret_grammar, e);
+    struct grammar_request r = {GRAMMAR_STRUCTURE, text, strlen(text), content->field ? content->field : "tools", content->name};
+    err_code code = compile(s, &r, ret_grammar, e);
+    free(text);
+    return code;
+}
+
+// The tokens that close the reasoning, when it has a limit.
+static err_code encode_close(struct session *s, err *e)
+{
+    const char *text = answer_close(s->style);
+    if (s->task->generate.reasoning_max < 0 || !text)
+        return ERR_OK;
+    struct ids ids = {0};
+    struct text_span span = {text, strlen(text), true};
+    err_code code = tokenizer_encode(s->model->tokenizer, &span, 1, false, &ids, e);
+    s->close = ids.data;
+    s->nclose = code ? 0 : (int)ids.len;
+    return code;
+}
+
+static err_code ask_answer(struct session *s, const struct rendered *r, struct grammar **ret_grammar, err *e)
+{
+    const struct generate *g = &s->task->generate;
+    s->style = chat_answer_style(s->model->chat, json_array_size(g->prompt.tools) > 0);
+    if (!s->style)
+        return compile(s, &g->grammar, ret_grammar, e);
+    s->ask = (struct answer_ask){g->prompt.tools, &g->tools, &g->grammar, answer_opens(s->style, r->text, r->len)};
+    if (encode_close(s, e))
+        return e->code;
+    return compile_answer(s, ret_grammar, e);
+}
+
+static err_code prepare_chat(struct session *s, struct ids *ids, struct grammar **ret_grammar, err *e)
+{
+    const struct generate *g = &s->task->generate;
+    struct rendered r;
+    if (chat_ids_render(s->model->chat, s->model->tokenizer, &g->prompt, &r, e))
+        return e->code;
+    err_code code = ask_answer(s, &r, ret_grammar, e);
+    if (!code)
+        code = chat_ids_encode_rendered(s->model->tokenizer, &r, ids, e);
+    rendered_done(&r);
+    return code;
+}
+
+// ---- prompts
+
+// Where the form does not depend on the prompt it comes first, so that a bad schema is told first.
+static err_code prepare_prompt(struct session *s, struct ids *ids, struct grammar **ret_grammar, err *e)
+{
+    const struct generate *g = &s->task->generate;
+    const struct prompt *p = &g->prompt;
+    if (g->nbad_words && !s->model->tokenizer)
+        return err_set_param(e, ERR_UNSUPPORTED, "bad_words", "this model has no tokenizer, without which words are unknown");
+    if (g->nbad_words && bad_words_new(s->model->tokenizer, g->bad_words, g->nbad_words, &s->bad_words, e))
+        return e->code;
+    if (p->messages && g->split)
+        return prepare_chat(s, ids, ret_grammar, e);
+    if (compile(s, &g->grammar, ret_grammar, e))
+        return e->code;
+    if (p->messages)
+        return chat_ids_encode(s->model->chat, s->model->tokenizer, p, ids, e);
+    if (p->suffix)
+        return encode_gap(s, p, ids, e);
+    if (p->text)
+        return encode_prompt(s, p, ids, e);
+    for (size_t i = 0; i < p->nids; i++)
+        ids_add(ids, p->ids[i]);
+    return ERR_OK;
 }
 
 static void prepare_generate(struct prep *p, struct session *s)
@@ -125,7 +223,7 @@ static void prepare_generate(struct prep *p, struct session *s)
     struct ids ids = {.max = MAX_CONTEXTS * context};
     int max_out = 0;
     struct grammar *grammar = NULL;
-    if (compile(s, &grammar, &e) || encode(s, &s->task->generate.prompt, &ids, &e) || check(s, &ids, &max_out, &e)) {
+    if (prepare_prompt(s, &ids, &grammar, &e) || check(s, &ids, &max_out, &e)) {
         if (ids.over)
             err_set_param(&e, ERR_CONTEXT, s->task->generate.prompt.messages ? "messages" : "prompt",
                           "This model's maximum context length is %zu tokens. However, you requested more than %zu "
@@ -169,7 +267,9 @@ static err_code run_tokenize(struct session *s, err *e)
 {
     const struct tokenize *t = &s->task->tokenize;
     struct ids ids = {0};
-    if (encode_text(s, &t->prompt, t->add_special, &ids, e)) {
+    const struct model *m = s->model;
+    if (t->prompt.messages ? chat_ids_encode(m->chat, m->tokenizer, &t->prompt, &ids, e)
+                           : encode_text(s, &t->prompt, t->add_special, &ids, e)) {
         free(ids.data);
         return e->code;
     }

@@ -45,6 +45,7 @@ struct plan_item {
     struct session *session;
     struct choice *choice;
     int rows, first_out, nout;
+    int ndraft;      // the last of them, which are the choice's draft
     bool extra;      // not a decoding row that every step has
     double cost_s;   // what it adds to the step
 };
@@ -103,7 +104,7 @@ void served_attach(struct served *m, struct session *s);  // says which model a 
 
 // ---- for the scheduler's files
 
-enum { SERVED_PROMPT_LOGITS = 16 };  // prompt rows with logits in one step beyond the sequences' own
+enum { SERVED_PROMPT_LOGITS = 16 };  // rows of prompts and drafts with logits in one step beyond the sequences' own
 
 void served_insert(struct session **list, int *n, struct session *s);  // by arrival
 void served_remove_at(struct session **list, int *n, int i);

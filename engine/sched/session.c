@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "engine/model.h"
 #include "engine/sched/timing.h"
+#include "engine/text/bad_words.h"
 
 // legal[from][to]
 static const bool legal[SESSION_STATES][SESSION_STATES] = {
@@ -50,17 +51,16 @@ void session_set_state(struct session *s, enum session_state to)
 void session_init_choice(struct session *s, struct choice *c, int index)
 {
     c->index = index;
-    buf_init(&c->piece, SIZE_MAX);
-    buf_init(&c->text, SIZE_MAX);
-    if (s->task->kind != TASK_GENERATE)
-        return;
-    const struct generate *g = &s->task->generate;
-    c->stop = stop_new(g->stop, g->nstop);
-    c->limit = s->nprompt + (s->max_out > 1 ? s->max_out - 1 : 0);  // the last token is not computed
-    if (s->model->tokenizer)
-        detok_init(&c->detok, s->model->tokenizer, true);
-    // An answer to messages is a text of its own; anything else continues the prompt's, leading space and all.
-    c->detok.started = !g->prompt.messages || g->prompt.continue_final_message;
+    session_text_init(s, c);
+    c->run = 1;
+    c->most_draft = SESSION_DRAFT;
+    if (s->task->kind == TASK_GENERATE)
+        c->limit = s->nprompt + (s->max_out > 1 ? s->max_out - 1 : 0);  // the last token is not computed
+}
+
+static bool wants_prompt(const struct generate *g)
+{
+    return g->prompt_logprobs >= 0 || (g->echo && g->logprobs >= 0);
 }
 
 void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *grammar)
@@ -79,8 +79,13 @@ void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, 
     c->nids = c->cap = nids;
     c->active = true;
     c->sampler = sampler_new(&g->sampling, s->model->vocab, 0);
+    sampler_set_tokenizer(c->sampler, s->model->tokenizer);
     sampler_see_prompt(c->sampler, ids, nids);
-    if (g->echo && g->logprobs >= 0)
+    size_t nstops = 0;
+    if (s->model->tokenizer)
+        (void)tokenizer_stops(s->model->tokenizer, &nstops);
+    s->banned = mem_new((nstops + g->nstop_ids + bad_words_most(s->bad_words) + 1) * sizeof *s->banned);
+    if (wants_prompt(g))
         s->prompt_logprobs = mem_new((size_t)nids * sizeof *s->prompt_logprobs);
 }
 
@@ -122,12 +127,11 @@ static void add_piece(const struct session *s, struct token_alternative *a)
         a->bytes = tokenizer_piece(t, a->id, &a->len);
 }
 
-// Log-probabilities of the model's own distribution.
-static void take_logprobs(const struct session *s, const float *logits, int32_t id, struct token_logprob *ret)
+void session_take_logprobs(const struct session *s, const float *logits, int32_t id, int k, struct token_logprob *ret)
 {
     struct token_alternative top[SESSION_MAX_LOGPROBS];
     *ret = (struct token_logprob){.token.id = id};
-    sampler_logprobs(logits, s->model->vocab, id, s->task->generate.logprobs, &ret->token.logprob, top, &ret->ntop);
+    sampler_logprobs(logits, s->model->vocab, id, k, &ret->token.logprob, &ret->rank, top, &ret->ntop);
     add_piece(s, &ret->token);
     for (int i = 0; i < ret->ntop; i++)
         add_piece(s, &top[i]);
@@ -137,33 +141,12 @@ static void take_logprobs(const struct session *s, const float *logits, int32_t 
     ret->top = memcpy(mem_new(bytes), top, bytes);
 }
 
-// The echoed prompt, by the same decoder as the answer.
-static void emit_echo(struct session *s)
-{
-    struct buf text;
-    buf_init(&text, SIZE_MAX);
-    const struct choice *c0 = &s->choices[0];
-    struct detok d;
-    if (s->model->tokenizer) {
-        detok_init(&d, s->model->tokenizer, true);
-        for (int i = 0; i < s->nprompt; i++)
-            if (c0->ids[i] < tokenizer_size(s->model->tokenizer))
-                detok_add(&d, c0->ids[i], &text);
-        detok_finish(&d, &text);
-    }
-    for (int i = 0; i < s->n; i++)
-        session_emit(s, &(struct event){.kind = EVENT_TEXT, .choice = i, .text = text.data ? text.data : "",
-                                        .len = text.len, .tokens = s->prompt_logprobs,
-                                        .ntokens = (size_t)s->nprompt_logprobs});
-    buf_done(&text);
-}
-
 void session_start(struct session *s)
 {
     s->begun = true;
     session_emit(s, &(struct event){.kind = EVENT_START});
     if (s->task->kind == TASK_GENERATE && s->task->generate.echo && !s->prompt_logprobs)
-        emit_echo(s);
+        session_text_echo(s, NULL);
 }
 
 void session_prompt_progress(struct session *s)
@@ -177,38 +160,42 @@ void session_prompt_logits(struct session *s, const float *logits, int at)
     const int32_t *ids = s->choices[0].ids;
     if (s->nprompt_logprobs == 0)
         s->prompt_logprobs[s->nprompt_logprobs++] = (struct token_logprob){.token = {.id = ids[0], .logprob = NAN}};
+    const struct generate *g = &s->task->generate;
+    int k = g->echo && g->logprobs > g->prompt_logprobs ? g->logprobs : g->prompt_logprobs;
     if (at == s->nprompt_logprobs && at < s->nprompt)
-        take_logprobs(s, logits, ids[at], &s->prompt_logprobs[s->nprompt_logprobs++]);
+        session_take_logprobs(s, logits, ids[at], k, &s->prompt_logprobs[s->nprompt_logprobs++]);
+}
+
+// The prompt's tokens with at most k alternatives; to be freed, not what they point to.
+static struct token_logprob *prompt_tokens(const struct session *s, int k)
+{
+    struct token_logprob *list = mem_new((size_t)s->nprompt * sizeof *list);
+    for (int i = 0; i < s->nprompt_logprobs; i++) {
+        list[i] = s->prompt_logprobs[i];
+        list[i].ntop = list[i].ntop < k ? list[i].ntop : k;
+    }
+    return list;
 }
 
 void session_prompt_done(struct session *s)
 {
+    const struct generate *g = &s->task->generate;
     if (!s->prompt_logprobs)
         return;
     add_piece(s, &s->prompt_logprobs[0].token);
-    emit_echo(s);
-}
-
-// Sends this step's text with the first `ntokens` waiting tokens, and forgets them.
-static void emit_text(struct session *s, struct choice *c, int ntokens)
-{
-    if (c->text.len == 0 && ntokens == 0)
+    if (g->prompt_logprobs >= 0) {
+        struct token_logprob *list = prompt_tokens(s, g->prompt_logprobs);
+        session_emit(s, &(struct event){.kind = EVENT_PROMPT, .tokens = list, .ntokens = (size_t)s->nprompt_logprobs});
+        free(list);
+    }
+    if (!g->echo)
         return;
-    struct token_logprob *out = ntokens > 0 ? mem_new((size_t)ntokens * sizeof *out) : NULL;
-    for (int i = 0; i < ntokens; i++)
-        out[i] = c->tokens[i].logprob;
-    session_emit(s, &(struct event){.kind = EVENT_TEXT, .choice = c->index, .text = c->text.len ? c->text.data : "",
-                                    .len = c->text.len, .tokens = out, .ntokens = (size_t)ntokens});
-    for (int i = 0; i < ntokens; i++)
-        free((void *)out[i].top);
-    free(out);
-    c->ntokens -= ntokens;
-    if (ntokens > 0)
-        memmove(c->tokens, c->tokens + ntokens, (size_t)c->ntokens * sizeof *c->tokens);
-    buf_clear(&c->text);
+    struct token_logprob *list = g->logprobs >= 0 ? prompt_tokens(s, g->logprobs) : NULL;
+    session_text_echo(s, list);
+    free(list);
 }
 
-// ---- sampling and text
+// ---- choices
 
 void session_fork_choice(struct session *s, struct choice *c)
 {
@@ -229,177 +216,22 @@ void session_add_id(struct choice *c, int32_t id)
     c->ids[c->nids++] = id;
 }
 
-// What was detokenised goes through the stop matcher. True: a stop string was completed.
-static bool feed(struct choice *c)
+// By itself, with calls in it: somebody else goes on.
+static enum finish finish_of(const struct choice *c, enum finish finish)
 {
-    size_t before = c->text.len;
-    c->fed += c->piece.len;
-    bool hit = c->piece.len > 0 && stop_feed(c->stop, c->piece.data, c->piece.len, &c->text);
-    c->released += c->text.len - before;
-    buf_clear(&c->piece);
-    return hit;
+    bool calls = c->text.answer && answer_ncalls(c->text.answer) > 0;
+    return finish == FINISH_STOP && calls ? FINISH_CALLS : finish;
 }
 
-static void remember(struct choice *c, const struct token_logprob *lp, size_t start)
+void session_finish_choice(struct session *s, struct choice *c, enum finish finish)
 {
-    if (c->ntokens == c->tokens_cap) {
-        c->tokens_cap = c->tokens_cap ? 2 * c->tokens_cap : 8;
-        c->tokens = mem_resize(c->tokens, (size_t)c->tokens_cap * sizeof *c->tokens);
-    }
-    c->tokens[c->ntokens++] = (struct session_token){.logprob = *lp, .start = start, .end = c->fed};
-}
-
-// How many waiting tokens go with the text that left: those whose text is out. One without text of its own (part of a
-// character) goes with the token that completes it.
-static int tokens_out(const struct session *s, const struct choice *c)
-{
-    int n = 0;
-    for (int i = 0; i < c->ntokens; i++) {
-        const struct session_token *t = &c->tokens[i];
-        if (!s->model->tokenizer || (t->end > t->start && t->end <= c->released))
-            n = i + 1;
-    }
-    return n;
-}
-
-// After a stop string: only tokens that begin before the cut.
-static int tokens_before_cut(const struct choice *c)
-{
-    int n = 0;
-    while (n < c->ntokens && c->tokens[n].start < c->released)
-        n++;
-    return n;
-}
-
-static void finish_text(struct session *s, struct choice *c, bool cut)
-{
-    if (!cut && s->model->tokenizer) {
-        detok_finish(&c->detok, &c->piece);
-        cut = feed(c);
-    }
-    if (!cut) {
-        size_t before = c->text.len;
-        stop_flush(c->stop, &c->text);
-        c->released += c->text.len - before;
-    }
-    emit_text(s, c, cut ? tokens_before_cut(c) : c->ntokens);
-}
-
-static void end_choice(struct session *s, struct choice *c, enum finish finish, bool cut)
-{
-    finish_text(s, c, cut);
+    session_text_finish(s, c, finish == FINISH_LENGTH);
+    finish = finish_of(c, finish);
     c->done = true;
     s->cut |= finish == FINISH_LENGTH;
     s->ndone++;
     prefix_seq_leave(s->prefix, &c->seq, c->ids);
     session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = c->index, .finish = finish});
-}
-
-void session_finish_choice(struct session *s, struct choice *c, enum finish finish)
-{
-    end_choice(s, c, finish, false);
-}
-
-static const int32_t *stop_ids(const struct session *s, size_t *ret_count)
-{
-    *ret_count = 0;
-    return s->model->tokenizer ? tokenizer_stops(s->model->tokenizer, ret_count) : NULL;
-}
-
-static bool is_stop(const struct session *s, int32_t id)
-{
-    size_t n;
-    const int32_t *stops = stop_ids(s, &n);
-    for (size_t i = 0; i < n; i++)
-        if (stops[i] == id)
-            return true;
-    return false;
-}
-
-// Adds the token's text; true: a stop string was completed.
-static bool say(struct session *s, struct choice *c, int32_t id, const struct token_logprob *lp)
-{
-    const struct tokenizer *t = s->model->tokenizer;
-    size_t start = c->fed;
-    if (t && id < tokenizer_size(t))
-        detok_add(&c->detok, id, &c->piece);
-    bool hit = feed(c);
-    if (lp)
-        remember(c, lp, start);
-    return hit;
-}
-
-// What may come next under a grammar, the tokens that end a turn included where the answer may end.
-struct allowed {
-    const uint64_t *mask;  // NULL: anything
-    uint32_t n;            // tokens of the grammar
-    bool ends;
-};
-
-// Tokens that end a turn are in no grammar: they are allowed where it may end, unless they shall not end anything.
-static void allow(struct session *s, struct choice *c, const int32_t *stops, size_t nstops, struct allowed *ret)
-{
-    *ret = (struct allowed){0};
-    if (!c->grammar)
-        return;
-    uint64_t *mask = grammar_mask(c->grammar, &ret->n);
-    ret->mask = mask;
-    ret->ends = grammar_ends(c->grammar) && !s->task->generate.ignore_eos && nstops > 0;
-    for (size_t i = 0; i < nstops && ret->ends; i++)
-        if (stops[i] < s->model->vocab)
-            mask[stops[i] / 64] |= 1ull << stops[i] % 64;
-    if (ret->n > 0 || ret->ends)
-        return;
-    err_set(&s->failure, grammar_broken(c->grammar) ? ERR_INVALID : ERR_INTERNAL,
-            grammar_broken(c->grammar) ? "the grammar is too ambiguous to be followed"
-                                       : "no token of this model continues an answer of the requested form");
-}
-
-void session_sample(struct session *s, struct choice *c, float *logits)
-{
-    const struct generate *g = &s->task->generate;
-    int index = c->nids - s->nprompt;
-    size_t nstops;
-    const int32_t *stops = stop_ids(s, &nstops);
-    struct token_logprob lp;
-    struct allowed allowed;
-    allow(s, c, stops, nstops, &allowed);
-    if (s->failure.code)
-        return;
-    // An answer that has to end ends, however short it is.
-    bool mask = index < g->min_tokens && (!allowed.mask || allowed.n > 0);
-    // The distribution before anything is applied; the chosen one's is filled in afterwards.
-    float *raw = NULL;
-    if (g->logprobs >= 0) {
-        raw = mem_new((size_t)s->model->vocab * sizeof *raw);
-        memcpy(raw, logits, (size_t)s->model->vocab * sizeof *raw);
-    }
-    int32_t id = sampler_pick(c->sampler, logits, index, allowed.mask, mask ? stops : NULL, mask ? nstops : 0);
-    bool stop = id >= 0 && !g->ignore_eos && is_stop(s, id);
-    if (raw && id >= 0 && !stop)
-        take_logprobs(s, raw, id, &lp);
-    free(raw);
-    if (id < 0) {
-        err_set(&s->failure, ERR_INTERNAL, "the model's logits at position %d are not numbers, or all are masked",
-                c->nids - 1);
-        return;
-    }
-    session_add_id(c, id);
-    s->completion_tokens++;
-    if (!stop && c->grammar && !grammar_take(c->grammar, id)) {
-        err_set(&s->failure, ERR_INTERNAL, "token %d is not part of an answer of the requested form", id);
-        return;
-    }
-    if (stop)
-        end_choice(s, c, FINISH_STOP, false);
-    else if (say(s, c, id, g->logprobs >= 0 ? &lp : NULL))
-        end_choice(s, c, FINISH_STOP, true);
-    else if (c->grammar && grammar_ends(c->grammar) && !grammar_goes_on(c->grammar))
-        end_choice(s, c, FINISH_STOP, false);  // nothing can follow: no step to find that out
-    else if (index + 1 >= s->max_out)
-        end_choice(s, c, FINISH_LENGTH, false);
-    else
-        emit_text(s, c, tokens_out(s, c));
 }
 
 // ---- the end
@@ -408,15 +240,10 @@ static void choice_done(struct session *s, struct choice *c)
 {
     if (s->prefix)
         prefix_seq_leave(s->prefix, &c->seq, c->ids);
-    for (int i = 0; i < c->ntokens; i++)
-        free((void *)c->tokens[i].logprob.top);
-    free(c->tokens);
+    session_text_done(c);
     free(c->ids);
     sampler_free(c->sampler);
     grammar_free(c->grammar);
-    stop_free(c->stop);
-    buf_done(&c->piece);
-    buf_done(&c->text);
 }
 
 void session_end(struct session *s, const err *why)
@@ -428,6 +255,9 @@ void session_end(struct session *s, const err *why)
         free((void *)s->prompt_logprobs[i].top);
     free(s->prompt_logprobs);
     free(s->choices);
+    free(s->close);
+    free(s->banned);
+    bad_words_free(s->bad_words);
     if (s->work)
         s->work->ops->free(s->work);
     if (why && why->code == ERR_CANCELLED)

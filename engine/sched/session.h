@@ -13,7 +13,8 @@
 // again its known tokens are computed again as a prompt, which gives the same bits, and it goes on.
 //
 // A choice's known tokens are ids[0 .. nids); the first seq.kv.len of them are computed. One token known and not computed
-// is the ordinary state of decoding; more is prefill. Usage counts every sampled token, the one that ends a turn included.
+// is the ordinary state of decoding, or a run of them that are no choice; more is prefill. Usage counts every token of an
+// answer, the one that ends a turn included.
 //
 // A work with rounds has two choices: 0 is the stem, which is computed and never sampled from, 1 the round (round.h).
 #pragma once
@@ -25,13 +26,15 @@
 #include "engine/engine.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sched/prefix.h"
+#include "engine/sched/session_text.h"
 #include "engine/sched/share.h"
 #include "engine/sched/slot.h"
 #include "engine/sched/work.h"
+#include "engine/text/answer.h"
 #include "engine/text/sampler.h"
-#include "engine/text/stop.h"
 #include "engine/tokenizer/tokenizer.h"
 
+struct bad_words;
 struct metrics;
 struct model;
 struct served;
@@ -41,12 +44,10 @@ enum session_state {
     SESSION_STATES
 };
 
-enum { SESSION_MAX_LOGPROBS = 64 };
-
-// A sampled token whose text has not left yet.
-struct session_token {
-    struct token_logprob logprob;
-    size_t start, end;  // bytes of the choice's text before and after it
+enum {
+    SESSION_MAX_LOGPROBS = 64,
+    SESSION_RUN = 16,   // most tokens without a choice that are taken at once
+    SESSION_DRAFT = 7,  // most that are offered as a draft
 };
 
 struct choice {
@@ -59,13 +60,13 @@ struct choice {
     int was;                 // positions it had when it was preempted
     struct prefix_seq seq;
     struct sampler *sampler;
-    struct stop *stop;
     struct grammar_state *grammar;  // where its text stands in what was asked for; NULL: anything goes
-    struct detok detok;
-    struct buf piece, text;  // of this step: as detokenised; as it may leave
-    size_t fed, released;    // bytes given to the stop matcher; bytes that left it
-    struct session_token *tokens;  // with logprobs: waiting for their text
-    int ntokens, tokens_cap;
+    struct session_text text;
+    int run;                 // tokens known and not computed, which the next step computes as one run
+    int32_t draft[SESSION_DRAFT];  // tokens that may follow the known ones, computed with them and kept if they are picked
+    int ndraft, most_draft;  // most_draft: how many are offered, by how many of the last ones were kept
+    int closing;             // how many of the tokens that close the reasoning it was given; -1: they do not close it
+    int closed_at;           // tokens it had then
     int64_t last_ns;         // when its last token came
 };
 
@@ -111,8 +112,15 @@ struct session {
     int n, ndone;
     err failure;           // set while a step is worked off; ends the session after it
 
-    struct token_logprob *prompt_logprobs;  // [nprompt], with echo and logprobs
+    struct token_logprob *prompt_logprobs;  // [nprompt], with echo and logprobs, or when they are asked for
     int nprompt_logprobs;
+
+    const struct answer_style *style;  // how answers are told apart; NULL: they are content
+    struct answer_ask ask;
+    int32_t *close;        // tokens of the text that closes the reasoning, when it has a limit
+    int nclose;
+    struct bad_words *bad_words;  // NULL: none
+    int32_t *banned;       // room for what a token may not be
 };
 
 struct session *session_new(struct task *t, struct ticket ticket, struct slot_table *slots);
@@ -120,7 +128,8 @@ struct session *session_new(struct task *t, struct ticket ticket, struct slot_ta
 // The only place that changes the state; an illegal pair is a bug and aborts.
 void session_set_state(struct session *s, enum session_state to);
 
-// Prep: the prompt is known (takes ids), and what the answers must be (NULL: anything). Makes the choices.
+// Prep: the prompt is known (takes ids), and what the answers must be (NULL: anything). Makes the choices. Style, ask, close and
+// bad words come before.
 void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *g);
 
 bool session_wants_prompt_logprobs(const struct session *s);  // and does not have them all
@@ -134,14 +143,18 @@ err_code session_must_end(const struct session *s, int64_t now_ns, err *e);
 
 void session_start(struct session *s);  // EVENT_START, and the echoed prompt unless its logprobs are wanted
 void session_prompt_progress(struct session *s);  // more of the prompt is computed: says so if that was asked for
+// Log-probabilities of the model's own distribution.
+void session_take_logprobs(const struct session *s, const float *logits, int32_t id, int k, struct token_logprob *ret);
 // logits of the position before prompt token `at`: its log-probability. The first one has none (NAN).
 void session_prompt_logits(struct session *s, const float *logits, int at);
-void session_prompt_done(struct session *s);  // sends the echo with logprobs
+void session_prompt_done(struct session *s);  // sends the prompt's logprobs, and the echo with them
 // Other choices take over the prompt of choice 0.
 void session_fork_choice(struct session *s, struct choice *c);
-// Takes the next token of a choice from its logits, which are changed. Sends text; may end the choice; s->failure on
-// logits that are not numbers.
+// session_sample.c. Takes the next token of a choice from its logits, which are changed, and those after it that are no
+// choice. Sends text; may end the choice; s->failure on logits that are not numbers.
 void session_sample(struct session *s, struct choice *c, float *logits);
+// The tokens that the grammar makes likely to follow, into c->draft. Changes nothing else.
+void session_sample_draft(const struct session *s, struct choice *c);
 void session_finish_choice(struct session *s, struct choice *c, enum finish finish);
 
 void session_emit(struct session *s, struct event *ev);

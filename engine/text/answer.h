@@ -11,7 +11,7 @@
 //
 // The parser holds back what may become a marker, and nothing else. Whatever it is given comes out: as content, reasoning,
 // the name and arguments of a call, or, markup that turns out to be no call, as content. The white space that a template
-// puts around its markers belongs to them and comes out nowhere.
+// puts around its markers belongs to them and comes out nowhere; nor does the beginning of a call that was asked for and cut.
 //
 // Owned by one choice; no locks.
 #pragma once
@@ -48,6 +48,7 @@ bool answer_is_marker(const struct answer_style *s, const char *text, size_t len
 // *ret_text is NULL when anything goes. The caller frees it. Errors name the tool ("tools[1].function.parameters").
 MUST_CHECK err_code answer_structure(const struct answer_style *s, const struct answer_ask *ask, char **ret_text, err *e);
 
+// A call's name comes in a part of its own, without text, before its arguments; its last part may have no text either.
 struct answer_part {
     enum channel channel;
     int call;          // CHANNEL_CALL as in struct event
@@ -67,3 +68,4 @@ void answer_finish(struct answer *a, answer_part_fn *on_part, void *ud);
 // What has come so far.
 bool answer_in_reasoning(const struct answer *a);
 int answer_ncalls(const struct answer *a);  // complete ones
+bool answer_in_call(const struct answer *a);  // a marker has begun one, and its name has not come out

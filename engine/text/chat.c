@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "engine/text/answer_int.h"
 #include "engine/text/chat_int.h"
 #include "engine/text/template_int.h"
 #include "engine/weights/weights.h"
@@ -121,6 +122,7 @@ err_code chat_open_source(const char *source, size_t len, const char *tool_sourc
         return code;
     }
     chat_probe(c);
+    chat_answer_find(c);
     *ret_chat = c;
     return ERR_OK;
 }
@@ -148,6 +150,7 @@ void chat_close(struct chat *c)
         return;
     for (int i = 0; i < 2; i++) {
         template_free(c->template[i]);
+        answer_style_free(c->style[i]);
         free(c->source[i]);
     }
     template_free(c->dump);
@@ -262,7 +265,7 @@ err_code chat_render(const struct chat *c, const struct prompt *p, const char *b
     const json_t *text = NULL;
     struct rendered r = {0};
     err own = {0};
-    err_code code = chat_prepare(c, p->messages, &messages, &own);
+    err_code code = chat_prepare(c, p->messages, tools, &messages, &own);
     if (!code && p->continue_final_message)
         code = mark_last(messages, &text, &own);
     if (!code) {

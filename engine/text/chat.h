@@ -19,6 +19,7 @@
 
 struct weights;
 struct chat;
+struct answer_style;
 
 // What the template does by itself. Where a field is false, chat_render does what stands behind it.
 struct chat_traits {
@@ -26,10 +27,13 @@ struct chat_traits {
     bool late_system;       // takes several, anywhere; else all are joined in order and stand first
     bool developer;         // knows the role; else it becomes system
     bool text_content;      // takes content as a string; else strings become [{"type": "text", "text": ...}]
-    bool tools;             // shows the tools; nothing is done about it here
-    bool calls;             // shows tool_calls; if it shows no results either, calls become content: JSON, a line each
+    bool tools;             // shows the tools; else the system message lists them and says how to call (answer_style_generic)
+    bool tools_in_system;   // but only with a system message: without one an empty one is put in front
+    bool calls;             // shows tool_calls; else, with tools of ours or if it shows no results either, calls become
+                            // content: JSON, a line each, in the markers of those tools
     bool many_calls;        // takes several calls a message; else one message a call, each with its result
     bool any_call_id;       // takes any id; else ids become nine letters and digits
+    bool named_ids;         // shows a call's id and not its name: ids become functions.NAME:NUMBER
     bool results;           // shows messages of role tool; else they become user messages, neighbours joined
     bool object_arguments;  // arguments as an object; else as JSON text
     bool null_content;      // shows calls only when content is null: "" of a message with calls becomes null
@@ -47,6 +51,9 @@ void chat_close(struct chat *c);
 const struct chat_traits *chat_traits(const struct chat *c);
 // The template's text, for who looks for the markers it uses. Borrowed.
 const char *chat_source(const struct chat *c, bool with_tools, size_t *ret_len);
+
+// How answers are written: found by rendering, so with a template of its own tools may change it. Lives as long as c.
+const struct answer_style *chat_answer_style(const struct chat *c, bool with_tools);
 
 // p->messages through the template. bos, eos: the tokens' spelling, NULL if the model has none.
 // Errors: ERR_INVALID with the message or call at fault in param, or with what the template said; ERR_TOO_LARGE.

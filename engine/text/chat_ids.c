@@ -28,18 +28,23 @@ err_code chat_ids_render(const struct chat *c, const struct tokenizer *t, const 
     return code;
 }
 
+err_code chat_ids_encode_rendered(const struct tokenizer *t, const struct rendered *r, struct ids *ids, err *e)
+{
+    if (tokenizer_adds_bos(t)) {
+        char *bos = special(t, tokenizer_bos(t));
+        if (bos && !rendered_starts_with(r, bos))
+            ids_add(ids, tokenizer_bos(t));
+        free(bos);
+    }
+    return tokenizer_encode(t, r->spans, r->nspans, false, ids, e);
+}
+
 err_code chat_ids_encode(const struct chat *c, const struct tokenizer *t, const struct prompt *p, struct ids *ids, err *e)
 {
     struct rendered r;
     if (chat_ids_render(c, t, p, &r, e))
         return e->code;
-    if (tokenizer_adds_bos(t)) {
-        char *bos = special(t, tokenizer_bos(t));
-        if (bos && !rendered_starts_with(&r, bos))
-            ids_add(ids, tokenizer_bos(t));
-        free(bos);
-    }
-    err_code code = tokenizer_encode(t, r.spans, r.nspans, false, ids, e);
+    err_code code = chat_ids_encode_rendered(t, &r, ids, e);
     rendered_done(&r);
     return code;
 }

@@ -14,3 +14,5 @@ MUST_CHECK err_code chat_ids_render(const struct chat *c, const struct tokenizer
 // And encoded, appended to *ids. A model that wants BOS gets exactly one, whether or not its template prints it.
 MUST_CHECK err_code chat_ids_encode(const struct chat *c, const struct tokenizer *t, const struct prompt *p, struct ids *ids,
                                     err *e);
+// What chat_ids_render made.
+MUST_CHECK err_code chat_ids_encode_rendered(const struct tokenizer *t, const struct rendered *r, struct ids *ids, err *e);

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "engine/text/answer_int.h"
 #include "engine/text/chat_int.h"
 
 enum { MAX_TEXT = TEMPLATE_MAX_OUTPUT };
@@ -50,6 +51,14 @@ static json_t *parts_text(const json_t *parts)
         text = both;
     }
     return text;
+}
+
+static json_t *text_of(const json_t *m)
+{
+    json_t *content = json_object_get(m, "content"), *text = json_is_array(content) ? parts_text(content) : NULL;
+    if (text)
+        return text;
+    return json_is_string(content) ? json_incref(content) : json_string("");
 }
 
 static void set_content(const struct chat_traits *t, json_t *m)
@@ -175,22 +184,37 @@ static json_t *prepare_call(const struct chat *c, const json_t *in, size_t messa
     return call;
 }
 
-// Calls as lines of JSON behind the content, for templates that do not show them.
-static void write_calls(const struct chat *c, json_t *m, json_t *calls)
+// Calls behind the content, for templates that do not show them: as the model was told to write them, where that is as
+// objects (s), else as lines of JSON.
+static void write_calls(const struct chat *c, json_t *m, json_t *calls, const struct answer_style *s)
 {
-    json_t *call, *text = json_object_get(m, "content");
+    char *const *mark = s && s->form == FORM_OBJECT ? s->mark : NULL;
+    json_t *call, *before = text_of(m), *written, *both;
+    struct buf text;
     size_t i;
-    text = json_is_string(text) ? json_incref(text) : json_string("");
+    buf_init(&text, MAX_TEXT);
+    buf_add_str(&text, mark ? mark[MARK_SECTION] : "");
     json_array_foreach(calls, i, call) {
-        json_t *f = json_object_get(call, "function"), *arguments = arguments_object(json_object_get(f, "arguments"));
-        json_t *one = json_pack("{s:O, s:o}", "name", json_object_get(f, "name"), "arguments", arguments);
-        json_t *line = dump(c, one), *both = joined(text, "\n", line);
-        json_decref(one);
+        json_t *f = json_object_get(call, "function"), *one = json_object();
+        json_object_set(one, mark && *mark[MARK_NAME_KEY] ? mark[MARK_NAME_KEY] : "name", json_object_get(f, "name"));
+        json_object_set_new(one, mark && *mark[MARK_ARGUMENTS_KEY] ? mark[MARK_ARGUMENTS_KEY] : "arguments",
+                            arguments_object(json_object_get(f, "arguments")));
+        json_t *line = dump(c, one);
+        buf_add_str(&text, !i ? "" : mark ? mark[MARK_SEPARATOR] : "\n");
+        buf_add_str(&text, mark ? mark[MARK_CALL] : "");
+        buf_add(&text, json_string_value(line), json_string_length(line));
+        buf_add_str(&text, mark ? mark[MARK_CALL_END] : "");
         json_decref(line);
-        json_decref(text);
-        text = both;
+        json_decref(one);
     }
-    json_object_set_new(m, "content", text);
+    buf_add_str(&text, mark ? mark[MARK_SECTION_END] : "");
+    written = json_stringn(text.data ? text.data : "", text.len);
+    both = joined(before, "\n", written);
+    json_object_set_new(m, "content", both);
+    json_decref(before);
+    json_decref(written);
+    buf_done(&text);
+    set_content(&c->traits, m);
     json_object_del(m, "tool_calls");
 }
 
@@ -216,13 +240,13 @@ static err_code set_calls(const struct chat *c, json_t *m, size_t index, err *e)
 }
 
 // After the results are in order, which needs the calls.
-static void finish_calls(const struct chat *c, json_t *m)
+static void finish_calls(const struct chat *c, json_t *m, bool with_tools)
 {
     json_t *calls = json_object_get(m, "tool_calls"), *content = json_object_get(m, "content");
     if (!json_array_size(calls))
         return;
-    if (!c->traits.calls && !c->traits.results)
-        write_calls(c, m, calls);
+    if (!c->traits.calls)
+        write_calls(c, m, calls, with_tools ? chat_answer_style(c, true) : NULL);
     else if (c->traits.null_content && !json_string_length(content) && !json_is_array(content))
         json_object_set_new(m, "content", json_null());
 }
@@ -357,14 +381,6 @@ static json_t *split_calls(json_t *messages)
     return out;
 }
 
-static json_t *text_of(const json_t *m)
-{
-    json_t *content = json_object_get(m, "content"), *text = json_is_array(content) ? parts_text(content) : NULL;
-    if (text)
-        return text;
-    return json_is_string(content) ? json_incref(content) : json_string("");
-}
-
 // to's text, a blank line, and from's text or the other way round, as the content of `to`.
 static void add_text(const struct chat_traits *t, json_t *to, const json_t *from, bool in_front)
 {
@@ -432,9 +448,83 @@ static void system_to_user(const struct chat_traits *t, json_t *messages)
     json_array_remove(messages, 0);
 }
 
-err_code chat_prepare(const struct chat *c, const struct json_t *messages, struct json_t **ret_messages, err *e)
+// ---- ids that are names
+
+// New ids for the calls of message i, numbered on from *index, and for the results behind it.
+static void name_calls(json_t *messages, size_t i, size_t *index)
+{
+    json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls"), *call;
+    size_t results = results_after(messages, i), k;
+    char id[200];
+    for (size_t r = 0; r < results; r++) {
+        json_t *m = json_array_get(messages, i + 1 + r);
+        int of = call_of(m, calls);
+        call = json_array_get(calls, of < 0 ? r : (size_t)of);
+        const char *name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
+        snprintf(id, sizeof id, "functions.%.150s:%zu", name ? name : "", *index + (of < 0 ? r : (size_t)of));
+        if (call)
+            json_object_set_new(m, "tool_call_id", json_string(id));
+    }
+    json_array_foreach(calls, k, call) {
+        const char *name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
+        snprintf(id, sizeof id, "functions.%.150s:%zu", name ? name : "", *index + k);
+        json_object_set_new(call, "id", json_string(id));
+    }
+    *index += json_array_size(calls);
+}
+
+static void name_all(json_t *messages)
+{
+    size_t index = 0;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")))
+            name_calls(messages, i, &index);
+}
+
+// ---- tools for templates that show none
+
+// The tools and how to call them, as the style answer_style_generic reads it.
+static json_t *tools_text(const struct chat *c, const json_t *tools)
+{
+    struct buf text;
+    const json_t *tool;
+    size_t i;
+    buf_init(&text, MAX_TEXT);
+    buf_add_str(&text, "# Tools\n\nYou can call these functions:\n\n");
+    json_array_foreach(tools, i, tool) {
+        json_t *function = json_object_get(tool, "function");
+        json_t *line = dump(c, function ? function : (json_t *)(uintptr_t)tool);
+        buf_add(&text, json_string_value(line), json_string_length(line));
+        buf_add_str(&text, "\n");
+        json_decref(line);
+    }
+    buf_add_str(&text, "\nTo call one, answer with a JSON object of its name and arguments like this, once for each call:\n\n"
+                       ANSWER_GENERIC_CALL "{\"name\": \"NAME\", \"arguments\": {\"KEY\": VALUE}}" ANSWER_GENERIC_CALL_END
+                       "\n\nYou then get what they return. Answer in words when no function helps.");
+    json_t *v = json_stringn(text.data ? text.data : "", text.len);
+    buf_done(&text);
+    return v ? v : json_string("");
+}
+
+static void add_tools(const struct chat *c, json_t *messages, const json_t *tools)
+{
+    json_t *m = json_object(), *first = json_array_get(messages, 0);
+    json_object_set_new(m, "role", json_string("system"));
+    json_object_set_new(m, "content", tools_text(c, tools));
+    if (is_role(first, "system") || is_role(first, "developer")) {
+        add_text(&c->traits, first, m, false);
+    } else {
+        set_content(&c->traits, m);
+        json_array_insert(messages, 0, m);
+    }
+    json_decref(m);
+}
+
+err_code chat_prepare(const struct chat *c, const struct json_t *messages, const struct json_t *tools,
+                      struct json_t **ret_messages, err *e)
 {
     const struct chat_traits *t = &c->traits;
+    bool generic = json_array_size(tools) && !t->tools;
     json_t *out = json_array();
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *m = prepare_message(c, json_array_get(messages, i), i, e);
@@ -449,7 +539,13 @@ err_code chat_prepare(const struct chat *c, const struct json_t *messages, struc
         return e->code;
     }
     for (size_t i = 0; i < json_array_size(out); i++)
-        finish_calls(c, json_array_get(out, i));
+        finish_calls(c, json_array_get(out, i), json_array_size(tools) > 0);
+    if (t->named_ids)
+        name_all(out);
+    if (generic)
+        add_tools(c, out, tools);
+    else if (json_array_size(tools) && t->tools_in_system && !is_role(json_array_get(out, 0), "system"))
+        json_array_insert_new(out, 0, json_pack("{s:s, s:s}", "role", "system", "content", ""));
     if (t->calls && !t->many_calls)
         out = split_calls(out);
     if (!t->results)

@@ -112,10 +112,16 @@ static json_t *with_calls(const struct chat_traits *t, json_t **calls, int n, bo
     return m;
 }
 
+// The id calls are probed with: one that every template takes, or one that holds the name.
+static const char *probe_id(const struct chat_traits *t)
+{
+    return t->named_ids ? "functions.prb_tool:0" : "abcdefghi";
+}
+
 // 0: refused or not shown; 1: the call is there but its arguments are not JSON, or quoted twice; 2: right
 static int judge(const struct chat *c, const struct chat_traits *t, bool results)
 {
-    json_t *one[] = {call("abcdefghi", "prb_tool", t->object_arguments)};
+    json_t *one[] = {call(probe_id(t), "prb_tool", t->object_arguments)};
     json_t *tools = probe_tools(), *no_call = list_of(say("user", "prb_user"), NULL, NULL, NULL);
     char *before = render(c, no_call, json_incref(tools)), *text = render(c, with_calls(t, one, 1, results), tools);
     int score = 0;
@@ -152,26 +158,36 @@ static int best_shape(struct chat *c, bool results)
 static void probe_calls(struct chat *c)
 {
     struct chat_traits *t = &c->traits;
-    t->calls = best_shape(c, true) > 0 || best_shape(c, false) > 0;
+    t->calls = false;
+    for (int i = 0; i < 2 && !t->calls; i++) {
+        t->named_ids = i;
+        t->calls = best_shape(c, true) > 0 || best_shape(c, false) > 0;
+    }
+    t->named_ids &= t->calls;
     t->tools = shows(c, list_of(say("user", "prb_user"), NULL, NULL, NULL), probe_tools(), "prb_tool", NULL);
+    t->tools_in_system = !t->tools && shows(c, list_of(say("system", ""), say("user", "prb_user"), NULL, NULL), probe_tools(),
+                                            "prb_tool", NULL);
+    t->tools |= t->tools_in_system;
     if (!t->calls) {
         json_t *m = list_of(say("user", "prb_user"), say("assistant", "prb_call"), say("tool", "prb_result"), NULL);
         t->results = shows(c, m, probe_tools(), "prb_result", NULL);
         return;
     }
-    json_t *one[] = {call("abcdefghi", "prb_tool", t->object_arguments)};
+    json_t *one[] = {call(probe_id(t), "prb_tool", t->object_arguments)};
     t->results = shows(c, with_calls(t, one, 1, true), probe_tools(), "prb_result", NULL);
-    json_t *two[] = {call("abcdefghi", "prb_tool", t->object_arguments),
-                     call("abcdefghj", "prb_second", t->object_arguments)};
+    json_t *two[] = {call(probe_id(t), "prb_tool", t->object_arguments),
+                     call(t->named_ids ? "functions.prb_second:1" : "abcdefghj", "prb_second", t->object_arguments)};
     t->many_calls = shows(c, with_calls(t, two, 2, t->results), probe_tools(), "prb_second", NULL);
-    json_t *other[] = {call("call_prb_0123456789abcdef", "prb_tool", t->object_arguments)};
+    json_t *other[] = {call(t->named_ids ? probe_id(t) : "call_prb_0123456789abcdef", "prb_tool", t->object_arguments)};
     t->any_call_id = shows(c, with_calls(t, other, 1, t->results), probe_tools(), "prb_tool", NULL);
 }
 
 void chat_probe(struct chat *c)
 {
     // What is found out below replaces this: messages pass as they are.
-    c->traits = (struct chat_traits){true, true, true, true, true, true, true, true, true, true, false};
+    c->traits = (struct chat_traits){.system = true, .late_system = true, .developer = true, .text_content = true,
+                                     .tools = true, .calls = true, .many_calls = true, .any_call_id = true, .results = true,
+                                     .object_arguments = true};
     bool with_tools;
     if (!probe_text(c, &with_tools)) {  // it wants something no probe has
         c->traits.text_content = true;

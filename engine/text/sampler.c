@@ -1,8 +1,5 @@
-// sampler.c - logits to a token; used by the scheduler thread only.
-//
-// Nothing sorts the vocabulary. Top-k and top-p are both "everything up to one element in the order (value down, id
-// up)"; that element is found by a three-level radix histogram of counts or of probability mass, then what lies behind
-// it is masked. The draw walks ids upwards over what is left.
+// sampler.c - logits to a token. What cuts a distribution is in sampler_cut.c; here is the order, and the history of an
+// answer. Owned by one choice.
 //
 // Logits that are not a number, infinite upwards, or all masked give -1: the caller ends the request with an error.
 #include "engine/text/sampler.h"
@@ -13,6 +10,11 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/text/sampler_cut.h"
+#include "engine/text/sampler_dry.h"
+
+// XTC's draws, apart from those of the tokens.
+static const uint64_t xtc_stream = 1ull << 32;
 
 struct sampler {
     struct sampling s;
@@ -23,11 +25,22 @@ struct sampler {
     int nseen, cap;
     uint32_t *counts;
     unsigned char *met;
+    // Only with penalties that look at the last tokens: all tokens, and how many are the prompt's. seen, counts and met are
+    // made of it for each pick.
+    int32_t *past;
+    int npast, past_cap, nprompt;
+    struct dry *dry;  // NULL: off
+    double mu;        // Mirostat's: the most surprise that is let pass
 };
 
 static bool has_penalties(const struct sampling *s)
 {
     return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+}
+
+static bool is_greedy(const struct sampling *s)
+{
+    return !(s->temperature > 1e-30f);  // the reciprocal of less overflows
 }
 
 struct sampler *sampler_new(const struct sampling *s, int vocab, int choice)
@@ -36,6 +49,7 @@ struct sampler *sampler_new(const struct sampling *s, int vocab, int choice)
     p->s = *s;
     p->vocab = vocab;
     p->choice = choice;
+    p->mu = 2 * (double)s->mirostat_tau;
     if (s->nbias > 0) {
         p->bias = mem_new(s->nbias * sizeof *p->bias);
         memcpy(p->bias, s->bias, s->nbias * sizeof *p->bias);
@@ -45,20 +59,42 @@ struct sampler *sampler_new(const struct sampling *s, int vocab, int choice)
         p->counts = mem_new((size_t)vocab * sizeof *p->counts);
         p->met = mem_new((size_t)vocab);
     }
+    if (s->dry_multiplier > 0)
+        p->dry = sampler_dry_new(s, NULL);
     return p;
+}
+
+void sampler_set_tokenizer(struct sampler *s, const struct tokenizer *t)
+{
+    if (!s->dry)
+        return;
+    sampler_dry_free(s->dry);
+    s->dry = sampler_dry_new(&s->s, t);
+}
+
+static int32_t *copy_ids(const int32_t *ids, int n)
+{
+    int32_t *copy = mem_new(((size_t)n + 1) * sizeof *copy);
+    return n > 0 ? memcpy(copy, ids, (size_t)n * sizeof *copy) : copy;
 }
 
 struct sampler *sampler_fork(const struct sampler *s, int choice)
 {
-    struct sampler *p = sampler_new(&s->s, s->vocab, choice);
+    struct sampling plain = s->s;
+    plain.dry_multiplier = 0;
+    struct sampler *p = sampler_new(&plain, s->vocab, choice);
+    p->s.dry_multiplier = s->s.dry_multiplier;
+    p->dry = s->dry ? sampler_dry_copy(s->dry) : NULL;
+    p->mu = s->mu;
     if (!s->counts)
         return p;
     memcpy(p->counts, s->counts, (size_t)s->vocab * sizeof *p->counts);
     memcpy(p->met, s->met, (size_t)s->vocab);
     p->cap = p->nseen = s->nseen;
-    p->seen = mem_new(((size_t)p->cap + 1) * sizeof *p->seen);
-    if (s->nseen > 0)
-        memcpy(p->seen, s->seen, (size_t)s->nseen * sizeof *p->seen);
+    p->seen = copy_ids(s->seen, s->nseen);
+    p->past_cap = p->npast = s->npast;
+    p->past = copy_ids(s->past, s->npast);
+    p->nprompt = s->nprompt;
     return p;
 }
 
@@ -66,34 +102,74 @@ void sampler_free(struct sampler *s)
 {
     if (!s)
         return;
+    sampler_dry_free(s->dry);
     free(s->bias);
     free(s->seen);
     free(s->counts);
     free(s->met);
+    free(s->past);
     free(s);
+}
+
+// ---- history
+
+static void add_id(int32_t **list, int *n, int *cap, int32_t id)
+{
+    if (*n == *cap) {
+        *cap = *cap ? 2 * *cap : 64;
+        *list = mem_resize(*list, (size_t)*cap * sizeof **list);
+    }
+    (*list)[(*n)++] = id;
 }
 
 static void meet(struct sampler *s, int32_t id)
 {
-    if (!s->met || id < 0 || id >= s->vocab || s->met[id])
+    if (id < 0 || id >= s->vocab || s->met[id])
         return;
-    if (s->nseen == s->cap) {
-        s->cap = s->cap ? 2 * s->cap : 64;
-        s->seen = mem_resize(s->seen, (size_t)s->cap * sizeof *s->seen);
-    }
     s->met[id] = 1;
-    s->seen[s->nseen++] = id;
+    add_id(&s->seen, &s->nseen, &s->cap, id);
+}
+
+static void remember(struct sampler *s, int32_t id, bool output)
+{
+    if (s->dry)
+        sampler_dry_take(s->dry, id);
+    if (!s->met)
+        return;
+    if (s->s.penalty_last_n > 0) {
+        add_id(&s->past, &s->npast, &s->past_cap, id);
+        s->nprompt += !output;
+        return;
+    }
+    meet(s, id);
+    if (output && id < s->vocab)
+        s->counts[id]++;
 }
 
 void sampler_see_prompt(struct sampler *s, const int32_t *ids, int n)
 {
     for (int i = 0; i < n; i++)
-        meet(s, ids[i]);
+        remember(s, ids[i], false);
 }
 
-// Repetition as in CTRL (Keskar et al. 2019), presence and frequency as OpenAI defines them.
-static void penalise(const struct sampler *s, float *logits)
+static void look_back(struct sampler *s)
 {
+    for (int i = 0; i < s->nseen; i++)
+        s->met[s->seen[i]] = s->counts[s->seen[i]] = 0;
+    s->nseen = 0;
+    int from = s->npast > s->s.penalty_last_n ? s->npast - s->s.penalty_last_n : 0;
+    for (int i = from; i < s->npast; i++) {
+        meet(s, s->past[i]);
+        if (i >= s->nprompt && s->past[i] < s->vocab)
+            s->counts[s->past[i]]++;
+    }
+}
+
+// Repetition as in CTRL, presence and frequency as OpenAI defines them.
+static void penalise(struct sampler *s, float *logits)
+{
+    if (s->met && s->s.penalty_last_n > 0)
+        look_back(s);
     for (int i = 0; i < s->nseen; i++) {
         int32_t id = s->seen[i];
         float x = logits[id];
@@ -104,189 +180,95 @@ static void penalise(const struct sampler *s, float *logits)
     }
 }
 
-// Sums and maxima over a vocabulary run in LANES chains side by side, always the same ones, so that they vectorise without
-// any freedom of order.
-enum { LANES = 16, BLOCK = 512 };
+// ---- picking
 
-// Largest value; NAN if any value is not a number.
-static float top_value(const float *x, int n)
+static int draw(const struct sampler *s, const float *w, int index)
 {
-    float m[LANES];
-    int bad[LANES] = {0}, i = 0;
-    for (int k = 0; k < LANES; k++)
-        m[k] = -INFINITY;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) {
-            m[k] = x[i + k] > m[k] ? x[i + k] : m[k];
-            bad[k] |= x[i + k] != x[i + k];
-        }
-    for (; i < n; i++) {
-        m[0] = x[i] > m[0] ? x[i] : m[0];
-        bad[0] |= x[i] != x[i];
-    }
-    for (int k = 1; k < LANES; k++) {
-        m[0] = m[k] > m[0] ? m[k] : m[0];
-        bad[0] |= bad[k];
-    }
-    return bad[0] ? NAN : m[0];
+    return sampler_cut_draw(w, s->vocab, rng_unit(s->s.seed, (uint64_t)s->choice, (uint64_t)index));
 }
 
-// The first that has the largest value, which is known.
-static int first_of(const float *x, int n, float max)
+static void weigh(float *x, int n, float max, float inv)
 {
-    int i = 0;
-    while (i < n - 1 && x[i] != max)
-        i++;
-    return i;
-}
-
-// exp for x <= 0 in plain IEEE operations and without a branch, so that it vectorises and gives the same bits on every
-// machine; relative error below 2e-7. Cody-Waite reduction, degree-6 polynomial; 0 below -87.
-static inline float exp_down(float x)
-{
-    union { float f; int32_t i; } c = {.f = x}, scale;
-    int32_t keep = -(int32_t)(x >= -87.0f);
-    c.i &= keep;
-    float n = (c.f * 1.44269504f + 12582912.0f) - 12582912.0f;
-    float r = (c.f - n * 0.693359375f) + n * 2.12194440e-4f;
-    float y = 1.3888889e-3f;
-    y = y * r + 8.3333333e-3f;
-    y = y * r + 4.1666667e-2f;
-    y = y * r + 1.6666667e-1f;
-    y = y * r + 0.5f;
-    y = y * r + 1.0f;
-    y = y * r + 1.0f;
-    scale.i = ((int32_t)n + 127) << 23 & keep;
-    return y * scale.f;
-}
-
-// Order-preserving key of a float; both zeros are equal.
-static inline uint32_t order_key(float v)
-{
-    union { float f; uint32_t u; } b = {.f = v + 0.0f};
-    return b.u & 0x80000000u ? ~b.u : b.u | 0x80000000u;
-}
-
-struct edge {  // the last kept element
-    uint32_t key;
-    int id;
-};
-
-// The smallest set from the top, in the order (value down, id up), whose sum reaches target. The sum is of values
-// (mass) or of elements.
-static struct edge find_edge(const float *v, int n, bool mass, double target)
-{
-    static const int shifts[] = {21, 10, 0}, bits[] = {11, 11, 10};
-    uint32_t prefix = 0, mask = 0;
-    double above = 0;
-    target = target > 0 ? target : 1e-300;  // at least one element
-    for (int level = 0; level < 3; level++) {
-        double sums[2048] = {0};
-        uint32_t low = (1u << bits[level]) - 1;
-        for (int i = 0; i < n; i++) {
-            uint32_t k = order_key(v[i]);
-            if ((k & mask) == prefix)
-                sums[k >> shifts[level] & low] += mass ? v[i] : 1;
-        }
-        uint32_t b = low;
-        while (b > 0 && above + sums[b] < target)
-            above += sums[b--];
-        prefix |= b << shifts[level];
-        mask |= low << shifts[level];
-    }
-    struct edge at = {prefix, n - 1};
-    for (int i = 0; i < n; i++) {
-        if (order_key(v[i]) != prefix)
-            continue;
-        above += mass ? v[i] : 1;
-        if (above >= target) {
-            at.id = i;
-            break;
-        }
-    }
-    return at;
-}
-
-static void mask_behind(float *v, int n, struct edge at, float with)
-{
-    for (int i = 0; i < n; i++) {
-        uint32_t k = order_key(v[i]);
-        if (k < at.key || (k == at.key && i > at.id))
-            v[i] = with;
-    }
-}
-
-static double sum_block(const float *v, int n)
-{
-    double t[LANES] = {0};
-    int i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++)
-            t[k] += v[i + k];
-    for (; i < n; i++)
-        t[0] += v[i];
-    for (int k = 1; k < LANES; k++)
-        t[0] += t[k];
-    return t[0];
-}
-
-static int block_at(int i, int n)
-{
-    return n - i < BLOCK ? n - i : BLOCK;
-}
-
-static double sum(const float *v, int n)
-{
-    double t = 0;
-    for (int i = 0; i < n; i += BLOCK)
-        t += sum_block(v + i, block_at(i, n));
-    return t;
-}
-
-// The first element at which the sum from the left is above target; the last one with a weight if none is.
-static int in_block(const float *v, int n, double t, double target)
-{
-    int last = 0;
-    for (int i = 0; i < n; i++) {
-        t += v[i];
-        if (v[i] > 0)
-            last = i;
-        if (t > target)
-            return i;
-    }
-    return last;
-}
-
-static int draw(const float *weights, int n, double u)
-{
-    double target = u * sum(weights, n), t = 0;
-    int last = 0;  // block
-    for (int i = 0; i < n; i += BLOCK) {
-        double b = sum_block(weights + i, block_at(i, n));
-        if (t + b > target)
-            return i + in_block(weights + i, block_at(i, n), t, target);
-        if (b > 0)
-            last = i;
-        t += b;
-    }
-    return last + in_block(weights + last, block_at(last, n), 0, INFINITY);
+    for (int i = 0; i < n; i++)
+        x[i] = sampler_cut_exp((x[i] - max) * inv);
 }
 
 static int32_t pick(const struct sampler *s, float *x, float max, int index)
 {
     const struct sampling *o = &s->s;
     int n = s->vocab;
-    if (o->top_k > 0 && o->top_k < n)
-        mask_behind(x, n, find_edge(x, n, false, o->top_k), -INFINITY);
-    float inv = 1.0f / o->temperature;
+    sampler_cut_top_k(x, n, o->top_k);
+    weigh(x, n, max, 1.0f / o->temperature);
+    sampler_cut_top_p(x, n, o->top_p);
+    sampler_cut_min_p(x, n, o->min_p, 1);
+    return draw(s, x, index);
+}
+
+static bool is_typical(const struct sampling *o)
+{
+    return o->typical_p > 0 && o->typical_p < 1;
+}
+
+static bool is_chain(const struct sampling *o)
+{
+    return is_typical(o) || o->top_n_sigma > 0 || o->xtc_probability > 0 || o->dynatemp_range > 0;
+}
+
+// Everything that cuts: from logits to weights at temperature 1.
+static void cut(const struct sampler *s, float *x, float *w, float max, int index)
+{
+    const struct sampling *o = &s->s;
+    int n = s->vocab;
+    if (o->top_n_sigma > 0)
+        sampler_cut_sigma(x, n, o->top_n_sigma);
+    sampler_cut_top_k(x, n, o->top_k);
+    memcpy(w, x, (size_t)n * sizeof *w);
+    weigh(w, n, max, 1);
+    if (is_typical(o))
+        sampler_cut_typical(w, x, max, n, o->typical_p);
+    sampler_cut_top_p(w, n, o->top_p);
+    sampler_cut_min_p(w, n, o->min_p, sampler_cut_top(w, n));
+    double u = rng_unit(o->seed, (uint64_t)s->choice | xtc_stream, (uint64_t)index);
+    if (u < (double)o->xtc_probability && o->xtc_threshold <= 0.5f)
+        sampler_cut_xtc(w, n, o->xtc_threshold);
+}
+
+static int32_t pick_chain(const struct sampler *s, float *x, float max, int index)
+{
+    const struct sampling *o = &s->s;
+    int n = s->vocab;
+    float *w = mem_new((size_t)n * sizeof *w);
+    cut(s, x, w, max, index);
+    float t = o->temperature;
+    if (o->dynatemp_range > 0)
+        t = sampler_cut_dynatemp(w, x, max, n, t, o->dynatemp_range, o->dynatemp_exponent);
     for (int i = 0; i < n; i++)
-        x[i] = exp_down((x[i] - max) * inv);
-    if (o->top_p < 1)
-        mask_behind(x, n, find_edge(x, n, true, (double)o->top_p * sum(x, n)), 0);
-    if (o->min_p > 0)
-        for (int i = 0; i < n; i++)
-            x[i] = x[i] < o->min_p ? 0 : x[i];  // the likeliest has weight 1
-    return draw(x, n, rng_unit(o->seed, (uint64_t)s->choice, (uint64_t)index));
+        x[i] = w[i] > 0 ? x[i] : -INFINITY;
+    free(w);
+    float top = sampler_cut_top(x, n);
+    if (!(t > 1e-30f))
+        return sampler_cut_first(x, n, top);
+    weigh(x, n, top, 1 / t);
+    return draw(s, x, index);
+}
+
+// mu follows the surprise of what is taken, in bits.
+static void learn(struct sampler *s, double surprise)
+{
+    s->mu -= (double)s->s.mirostat_eta * (surprise - (double)s->s.mirostat_tau);
+}
+
+static int32_t pick_mirostat(struct sampler *s, float *x, float max, int index)
+{
+    int n = s->vocab;
+    weigh(x, n, max, 1.0f / s->s.temperature);
+    if (s->s.mirostat == 1)
+        sampler_cut_mirostat(x, n, s->mu);
+    else
+        sampler_cut_mirostat2(x, n, s->mu);
+    int32_t id = draw(s, x, index);
+    learn(s, log2(sampler_cut_sum(x, n) / (double)x[id]));
+    return id;
 }
 
 static void apply_mask(float *logits, int n, const uint64_t *mask)
@@ -304,29 +286,59 @@ static void apply_mask(float *logits, int n, const uint64_t *mask)
     }
 }
 
-int32_t sampler_pick(struct sampler *s, float *logits, int index, const uint64_t *mask, const int32_t *banned,
-                     size_t nbanned)
+// A form that admits few tokens asks for punctuation again and again: penalties would drive an answer into the others.
+static bool admits_few(const uint64_t *mask, int n)
+{
+    int count = 0;
+    for (int i = 0; i < (n + 63) / 64 && count <= SAMPLER_FEW; i++)
+        count += __builtin_popcountll(mask[i]);
+    return count <= SAMPLER_FEW;
+}
+
+// Everything before temperature and cuts.
+static void adjust(struct sampler *s, float *logits, const uint64_t *mask, const int32_t *banned, size_t nbanned)
 {
     if (mask)
         apply_mask(logits, s->vocab, mask);
     for (size_t i = 0; i < s->s.nbias; i++)
         if (s->bias[i].id >= 0 && s->bias[i].id < s->vocab)
             logits[s->bias[i].id] += s->bias[i].bias;
-    penalise(s, logits);
+    if (!mask || !admits_few(mask, s->vocab)) {
+        penalise(s, logits);
+        if (s->dry)
+            sampler_dry_apply(s->dry, logits, s->vocab);
+    }
     for (size_t i = 0; i < nbanned; i++)
         if (banned[i] >= 0 && banned[i] < s->vocab)
             logits[banned[i]] = -INFINITY;
-    float max = top_value(logits, s->vocab);
+}
+
+int32_t sampler_pick(struct sampler *s, float *logits, int index, const uint64_t *mask, const int32_t *banned,
+                     size_t nbanned)
+{
+    adjust(s, logits, mask, banned, nbanned);
+    float max = sampler_cut_top(logits, s->vocab);
     if (!(max > -INFINITY && max < INFINITY))
         return -1;
-    // A temperature so low that its reciprocal overflows is greedy too.
-    bool greedy = !(s->s.temperature > 1e-30f);
-    int32_t id = greedy ? first_of(logits, s->vocab, max) : pick(s, logits, max, index);
-    meet(s, id);
-    if (s->counts)
-        s->counts[id]++;
+    int32_t id;
+    if (is_greedy(&s->s))
+        id = sampler_cut_first(logits, s->vocab, max);
+    else if (s->s.mirostat)
+        id = pick_mirostat(s, logits, max, index);
+    else
+        id = is_chain(&s->s) ? pick_chain(s, logits, max, index) : pick(s, logits, max, index);
+    remember(s, id, true);
     return id;
 }
+
+void sampler_take(struct sampler *s, int32_t id)
+{
+    if (s->s.mirostat && !is_greedy(&s->s))
+        learn(s, 0);
+    remember(s, id, true);
+}
+
+// ---- log-probabilities
 
 // Keeps top[0..n) sorted, likeliest first; ids arrive ascending, so an equal one stays behind.
 static int insert(struct token_alternative *top, int n, int k, int32_t id, float logit)
@@ -340,15 +352,16 @@ static int insert(struct token_alternative *top, int n, int k, int32_t id, float
     return n < k ? n + 1 : n;
 }
 
-void sampler_logprobs(const float *logits, int vocab, int32_t chosen, int k, float *ret_chosen,
+void sampler_logprobs(const float *logits, int vocab, int32_t chosen, int k, float *ret_chosen, int *ret_rank,
                       struct token_alternative *ret_top, int *ret_ntop)
 {
-    float max = top_value(logits, vocab);
+    float max = sampler_cut_top(logits, vocab);
     double total = 0;
-    int n = 0;
+    int n = 0, rank = 1;
     k = k < vocab ? k : vocab;
     for (int i = 0; i < vocab; i++) {
-        total += exp_down(logits[i] - max);
+        total += sampler_cut_exp(logits[i] - max);
+        rank += logits[i] > logits[chosen];
         if (k > 0)
             n = insert(ret_top, n, k, i, logits[i]);
     }
@@ -356,5 +369,6 @@ void sampler_logprobs(const float *logits, int vocab, int32_t chosen, int k, flo
     for (int i = 0; i < n; i++)
         ret_top[i].logprob = (float)((double)ret_top[i].logprob - lse);
     *ret_chosen = (float)((double)logits[chosen] - lse);
+    *ret_rank = rank;
     *ret_ntop = n;
 }

@@ -18,6 +18,7 @@ struct pattern {
 
 struct stop {
     struct buf held;
+    bool include;
     size_t n;
     struct pattern patterns[];
 };
@@ -35,9 +36,10 @@ static void pattern_init(struct pattern *p, const char *s)
     }
 }
 
-struct stop *stop_new(const char *const *strings, size_t n)
+struct stop *stop_new(const char *const *strings, size_t n, bool include)
 {
     struct stop *s = mem_new(sizeof *s + n * sizeof *s->patterns);
+    s->include = include;
     buf_init(&s->held, SIZE_MAX);
     for (size_t i = 0; i < n; i++)
         if (strings[i] && strings[i][0])
@@ -94,7 +96,7 @@ bool stop_feed(struct stop *s, const char *text, size_t len, struct buf *out)
         if (matched == 0)
             continue;
         buf_add(&s->held, text, i + 1);
-        release(s, s->held.len - matched, out);
+        release(s, s->held.len - (s->include ? 0 : matched), out);
         buf_clear(&s->held);
         return true;
     }
@@ -109,6 +111,9 @@ bool stop_feed(struct stop *s, const char *text, size_t len, struct buf *out)
 
 void stop_flush(struct stop *s, struct buf *out)
 {
-    if (s)
-        release(s, s->held.len, out);
+    if (!s)
+        return;
+    release(s, s->held.len, out);
+    for (size_t k = 0; k < s->n; k++)
+        s->patterns[k].at = 0;
 }

@@ -8,9 +8,11 @@
 
 struct stop;
 
-struct stop *stop_new(const char *const *strings, size_t n);  // copied; empty strings are ignored; NULL when none is left
+// Copied; empty strings are ignored; NULL when none is left. include: a completed string leaves too.
+struct stop *stop_new(const char *const *strings, size_t n, bool include);
 void stop_free(struct stop *s);
 // Feeds text; appends to out what may leave now. Returns true when a stop string was completed: out then ends just before
-// it and nothing more may be fed. With s == NULL everything passes.
+// it (or with it) and nothing more may be fed. With s == NULL everything passes.
 bool stop_feed(struct stop *s, const char *text, size_t len, struct buf *out);
-void stop_flush(struct stop *s, struct buf *out);  // at the end without a match: what was held back
+// What was held back leaves: the text ends here, or goes on elsewhere and nothing is matched across.
+void stop_flush(struct stop *s, struct buf *out);

@@ -73,6 +73,7 @@ static err_code build(struct tokenizer *t, const struct tokenizer_gguf *g, err *
     for (size_t i = 0; i < g->nstops; i++)
         tokenizer_stops_add(t, g->stops[i]);
     tokenizer_stops_finish(t);
+    tokenizer_fim_find(t, &g->fim);
     return detok_build(t, e);
 }
 
@@ -171,6 +172,13 @@ static int32_t read_id(const struct weights *w, const char *key)
     return meta_int(w, key, &x) && x >= 0 && x < VOCAB_MAX ? (int32_t)x : TOKEN_NONE;
 }
 
+// Newer files say what the mark is for, older ones what stands behind it.
+static int32_t read_mark(const struct weights *w, const char *key, const char *old_key)
+{
+    int32_t id = read_id(w, key);
+    return id != TOKEN_NONE ? id : read_id(w, old_key);
+}
+
 static int read_flag(const struct weights *w, const char *key)
 {
     bool x;
@@ -193,6 +201,9 @@ static void read_ids(const struct weights *w, struct tokenizer_gguf *g)
         if (id != TOKEN_NONE)
             g->stops[g->nstops++] = id;
     }
+    g->fim.prefix = read_mark(w, "tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id");
+    g->fim.suffix = read_mark(w, "tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id");
+    g->fim.middle = read_mark(w, "tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id");
     int64_t n = meta_array_length(w, "tokenizer.ggml.eos_token_ids");
     for (int64_t i = 0; i < n && g->nstops < sizeof g->stops / sizeof *g->stops; i++) {
         int64_t id;

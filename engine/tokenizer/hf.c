@@ -216,6 +216,7 @@ static void read_ends(struct tokenizer *t, const struct tokenizer_json_files *f)
     add_stops(t, json_object_get(f->model, "eos_token_id"));
     add_stops(t, json_object_get(json_object_get(f->model, "text_config"), "eos_token_id"));
     tokenizer_stops_finish(t);
+    tokenizer_fim_find(t, NULL);
 }
 
 // ---- all of it

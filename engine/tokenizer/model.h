@@ -23,6 +23,12 @@ struct tokenizer_scratch {
     struct merge_word word;
 };
 
+// The marks of a text with a gap; middle is TOKEN_NONE where the prompt has none, all are where the model knows no gaps.
+struct tokenizer_fim {
+    int32_t prefix, suffix, middle;
+    bool suffix_first;
+};
+
 // A tokenizer's part of a GGUF file; strings are borrowed from it.
 struct gguf_text {
     const char *p;
@@ -40,6 +46,7 @@ struct tokenizer_gguf {
     int32_t bos, eos, unknown;      // TOKEN_NONE when absent
     int32_t stops[16];              // eot, eom and the like
     size_t nstops;
+    struct tokenizer_fim fim;       // as the file names them
     int32_t cls, sep;               // BERT
     int add_bos, add_eos, add_prefix;  // 0, 1, or -1 when absent
     int lowercase, strip_accents;      // BERT; the same
@@ -87,6 +94,7 @@ struct tokenizer {
     int nbefore, nafter;
     int32_t *stops;
     size_t nstops;
+    struct tokenizer_fim fim;
 };
 
 const struct tokenizer_kind *tokenizer_kind_by_json(const char *type);
@@ -118,6 +126,9 @@ void tokenizer_stops_add(struct tokenizer *t, int64_t id);
 void tokenizer_stops_finish(struct tokenizer *t);
 // Whether a spelling is one of the known end markers (a vocabulary may have it with the wrong type).
 bool tokenizer_stops_is_end(const char *text, size_t len);
+
+// The marks by their spellings, else those that a file names (NULL: none).
+void tokenizer_fim_find(struct tokenizer *t, const struct tokenizer_fim *given);
 
 // Decode rules of tokenizer.json, and the pieces that follow from the rules.
 MUST_CHECK err_code detok_open(const struct json_t *decoder, struct decode_rules *ret_rules, err *e);

@@ -51,6 +51,12 @@ void tokenizer_close(struct tokenizer *t);
 MUST_CHECK err_code tokenizer_encode(const struct tokenizer *t, const struct text_span *spans, size_t nspans,
                                      bool add_special, struct ids *ids, err *e);
 
+// Fill in the middle: whether the vocabulary has marks for it, and the prompt that asks for what stands between two texts:
+// BOS where the model's rules put one, then the marks and the texts in the order the model was trained with.
+bool tokenizer_fim_has(const struct tokenizer *t);
+MUST_CHECK err_code tokenizer_fim_encode(const struct tokenizer *t, const struct text_span *before,
+                                         const struct text_span *after, struct ids *ids, err *e);
+
 int tokenizer_size(const struct tokenizer *t);  // ids are 0 .. size-1; holes have empty pieces
 const char *tokenizer_kind(const struct tokenizer *t);  // "bpe", "sentencepiece", ...
 

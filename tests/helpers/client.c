@@ -23,12 +23,42 @@ static void add_id(struct client *c, int choice, int32_t id, float logprob)
     c->logprobs[choice][n] = logprob;
 }
 
+static void add_part(struct client *c, const struct event *ev)
+{
+    struct buf *b = &c->parts[ev->choice];
+    enum channel before = c->channel[ev->choice];
+    if (before == CHANNEL_REASONING && ev->channel != before)
+        buf_add_str(b, "}");
+    if (ev->channel == CHANNEL_REASONING && ev->channel != before)
+        buf_add_str(b, "{R:");
+    if (ev->name)
+        buf_printf(b, "{%s:", ev->name);
+    buf_add(b, ev->text, ev->len);
+    buf_add_str(b, ev->call_ends ? "}" : "");
+    c->channel[ev->choice] = ev->channel;
+}
+
 static void on_text(struct client *c, const struct event *ev)
 {
+    if (ev->len > 0 || ev->name || ev->call_ends)
+        add_part(c, ev);
+    c->reasoned[ev->choice] += ev->channel == CHANNEL_REASONING ? (int)ev->ntokens : 0;
+    c->said[ev->choice] += ev->channel == CHANNEL_CONTENT ? (int)ev->ntokens : 0;
     c->wrong |= c->finishes[ev->choice] > 0 || !utf8_valid(ev->text, ev->len);
     buf_add(&c->text[ev->choice], ev->text, ev->len);
     for (size_t i = 0; i < ev->ntokens; i++)
         add_id(c, ev->choice, ev->tokens[i].token.id, ev->tokens[i].token.logprob);
+}
+
+static void on_prompt(struct client *c, const struct event *ev)
+{
+    c->wrong |= c->prompt != NULL || c->text[0].len > 0;  // once, and before any text
+    c->nprompt = (int)ev->ntokens;
+    c->prompt = mem_new(ev->ntokens * sizeof *c->prompt);
+    for (int i = 0; i < c->nprompt; i++) {
+        const struct token_logprob *t = &ev->tokens[i];
+        c->prompt[i] = (struct client_prompt){t->token.id, t->ntop ? t->top[0].id : -1, t->token.logprob, t->rank, t->ntop};
+    }
 }
 
 static void add_number(struct client *c, double v)
@@ -104,6 +134,9 @@ static void on_event(struct task *t, const struct event *ev)
     case EVENT_TEXT:
         on_text(c, ev);
         break;
+    case EVENT_PROMPT:
+        on_prompt(c, ev);
+        break;
     case EVENT_FINISH:
         c->finishes[ev->choice]++;
         c->finish[ev->choice] = ev->finish;
@@ -122,8 +155,10 @@ static void on_event(struct task *t, const struct event *ev)
 
 bool client_submit(struct client *c, struct engine *en, struct task *t, err *e)
 {
-    for (int i = 0; i < CLIENT_MAX_CHOICES; i++)
+    for (int i = 0; i < CLIENT_MAX_CHOICES; i++) {
         buf_init(&c->text[i], SIZE_MAX);
+        buf_init(&c->parts[i], SIZE_MAX);
+    }
     buf_init(&c->blob, SIZE_MAX);
     t->on_event = on_event;
     t->ud = c;
@@ -145,8 +180,10 @@ void client_wait(struct client *c)
 void client_done(struct client *c)
 {
     buf_done(&c->blob);
+    free(c->prompt);
     for (int i = 0; i < CLIENT_MAX_CHOICES; i++) {
         buf_done(&c->text[i]);
+        buf_done(&c->parts[i]);
         free(c->ids[i]);
         free(c->logprobs[i]);
     }

@@ -10,6 +10,12 @@
 
 enum { CLIENT_MAX_CHOICES = 8 };
 
+struct client_prompt {  // a token of EVENT_PROMPT
+    int32_t id, first;  // first: the likeliest; -1: none
+    float logprob;
+    int rank, ntop;
+};
+
 struct client {
     struct ticket ticket;
     atomic_bool done;      // EVENT_END was sent; everything else may be read then
@@ -17,8 +23,13 @@ struct client {
     bool wrong;            // an event out of order, or text that is not whole UTF-8
     struct usage usage;
     err error;
-    struct buf text[CLIENT_MAX_CHOICES];
+    struct buf text[CLIENT_MAX_CHOICES];   // of all channels
+    struct buf parts[CLIENT_MAX_CHOICES];  // the same told apart: "{R:reasoning}content{name:arguments}"
+    enum channel channel[CLIENT_MAX_CHOICES];
+    int reasoned[CLIENT_MAX_CHOICES], said[CLIENT_MAX_CHOICES];  // with logprobs: tokens that came with reasoning, with content
     struct buf blob;       // what all other events carried, one after another: equal answers have equal blobs
+    struct client_prompt *prompt;          // EVENT_PROMPT
+    int nprompt;
     int32_t *ids[CLIENT_MAX_CHOICES];     // with logprobs, or EVENT_IDS (choice 0)
     float *logprobs[CLIENT_MAX_CHOICES];
     int nids[CLIENT_MAX_CHOICES], finishes[CLIENT_MAX_CHOICES];

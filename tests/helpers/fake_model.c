@@ -23,6 +23,7 @@ struct fake {
     _Atomic int64_t delay_ns;
     atomic_int nan_position;
     struct kv_layout layout;
+    int vocab;
 };
 
 // A recurrent one's state of a sequence.
@@ -51,9 +52,9 @@ static int first_seen(int window, int pos)
     return window && pos >= window ? pos - window + 1 : 0;
 }
 
-static void spread(uint64_t acc, float *logits)
+static void spread(uint64_t acc, float *logits, int vocab)
 {
-    for (int v = 0; v < FAKE_VOCAB; v++)
+    for (int v = 0; v < vocab; v++)
         logits[v] = (float)(rng_unit(acc, (uint64_t)v, 7) * 8 - 4);
 }
 
@@ -101,8 +102,8 @@ static void read_logits(const struct fake *f, const struct batch *b, int out)
                     acc = absorb(acc, *row_at(f, kv, pos, l, h, v));
     if (kv->state)
         acc = absorb(acc, ((const uint64_t *)b->scratch)[row]);
-    float *logits = b->logits + (size_t)out * FAKE_VOCAB;
-    spread(acc, logits);
+    float *logits = b->logits + (size_t)out * (size_t)f->vocab;
+    spread(acc, logits, f->vocab);
     if (b->pos[row] == atomic_load(&f->nan_position))
         logits[5] = NAN;
 }
@@ -178,7 +179,7 @@ struct model *fake_model_new(int context, struct fake_kind kind)
     f->nan_position = -1;
     struct model *m = mem_new(sizeof *m);
     m->family = &family;
-    m->vocab = FAKE_VOCAB;
+    m->vocab = f->vocab = kind.vocab ? kind.vocab : FAKE_VOCAB;
     m->context = context;
     m->impl = f;
     return m;
@@ -218,7 +219,7 @@ void fake_logits(const int32_t *ids, int n, float *ret_logits)
         state = next_state(state, ids[i], i);
         acc = absorb_position(acc, state);
     }
-    spread(acc, ret_logits);
+    spread(acc, ret_logits, FAKE_VOCAB);
 }
 
 int fake_answer(const int32_t *prompt, int nprompt, const struct sampling *sampling, int choice, int max_out,
@@ -243,7 +244,7 @@ int fake_answer_of(struct fake_kind kind, const int32_t *prompt, int nprompt, co
         for (int k = first_seen(kind.window, i); kind.window && k <= i; k++)
             acc = absorb_position(acc, states[k]);
         float logits[FAKE_VOCAB];
-        spread(kind.recurrent ? absorb(acc, recurrent) : acc, logits);
+        spread(kind.recurrent ? absorb(acc, recurrent) : acc, logits, FAKE_VOCAB);
         ret_ids[i - nprompt + 1] = sampler_pick(s, logits, i - nprompt + 1, NULL, NULL, 0);
     }
     free(states);

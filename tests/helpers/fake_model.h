@@ -20,6 +20,7 @@ enum { FAKE_VOCAB = 61, FAKE_VALUES = 5, FAKE_WINDOW = 3, FAKE_STEM = 70, FAKE_R
 struct fake_kind {
     int window;      // 0: none
     bool recurrent;
+    int vocab;       // 0: FAKE_VOCAB, and fake_answer knows its answers
 };
 
 struct model *fake_model(int context);

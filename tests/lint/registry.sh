@@ -11,7 +11,7 @@ while read -r def skip; do
     [ -z "$d" ] || { echo "$def: without a file or without a line: "$d; bad=1; }
 done <<'TABLE'
 engine/family/families.def   families|hyper
-engine/tokenizer/tokenizers.def tokenizers|added|detok|gguf|hf|ids|merge|folder|normal|open|patterns|pretok|regex|stops|text|vocab|vocabtxt
+engine/tokenizer/tokenizers.def tokenizers|added|detok|fim|gguf|hf|ids|merge|folder|normal|open|patterns|pretok|regex|stops|text|vocab|vocabtxt
 engine/weights/formats.def   formats|directory|folder|jsonfile|meta|mlx|own|shard|weights
 kernels/quant/quants.def     quants|encode|parts
 TABLE

@@ -278,7 +278,7 @@ static void random_run(struct fake_kind kind, int pages, int chunk, uint64_t see
 static void test_random_operations(void **state)
 {
     (void)state;
-    static const struct fake_kind kinds[] = {{0, false}, {0, true}, {64, false}, {100, false}, {65, true}};
+    static const struct fake_kind kinds[] = {{0, false, 0}, {0, true, 0}, {64, false, 0}, {100, false, 0}, {65, true, 0}};
     static const int chunks[] = {512, 7, 64};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int i = 0; i < 3; i++)
@@ -292,7 +292,7 @@ static void test_random_operations(void **state)
 static void test_preempted_at_each_token(void **state)
 {
     (void)state;
-    static const struct fake_kind kinds[] = {{0, false}, {0, true}, {70, false}};
+    static const struct fake_kind kinds[] = {{0, false, 0}, {0, true, 0}, {70, false, 0}};
     for (size_t k = 0; k < 3; k++)
         for (int at = 1; at < 40; at++) {
             struct rig r;
@@ -376,7 +376,7 @@ static void test_who_is_preempted(void **state)
 static void test_second_turn(void **state)
 {
     (void)state;
-    static const struct fake_kind kinds[] = {{0, false}, {0, true}, {512, false}, {512, true}};
+    static const struct fake_kind kinds[] = {{0, false, 0}, {0, true, 0}, {512, false, 0}, {512, true, 0}};
     for (size_t k = 0; k < 4; k++) {
         struct rig r;
         struct job first = {0};
@@ -435,7 +435,7 @@ static void test_cancelled_work_is_kept(void **state)
 static void test_salts(void **state)
 {
     (void)state;
-    static const struct fake_kind kinds[] = {{0, false}, {0, true}, {100, false}};
+    static const struct fake_kind kinds[] = {{0, false, 0}, {0, true, 0}, {100, false, 0}};
     static const char *const salts[] = {NULL, "a", "b"};
     for (size_t k = 0; k < 3; k++) {
         struct rig r;
@@ -497,7 +497,7 @@ static void test_share_with_many_salts(void **state)
 static void test_followers(void **state)
 {
     (void)state;
-    static const struct fake_kind kinds[] = {{0, false}, {0, true}, {130, false}};
+    static const struct fake_kind kinds[] = {{0, false, 0}, {0, true, 0}, {130, false, 0}};
     for (size_t k = 0; k < 3; k++)
         for (int how = 0; how < 3; how++) {  // 1: the leader is cancelled; 2: it is preempted
             enum { N = 6, STEM = 2100 };

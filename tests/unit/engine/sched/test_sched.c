@@ -181,6 +181,7 @@ static void test_preemption(void **state)
     enum { JOBS = 12 };
     struct model *m;
     struct engine *en = open_engine(&m, 1, 0, 24, 12, 40);
+    fake_model_set_delay(m, 20000);  // none is over before all have come
     struct job *all = calloc(JOBS, sizeof *all);
     assert_non_null(all);
     for (int i = 0; i < JOBS; i++) {

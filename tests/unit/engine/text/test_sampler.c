@@ -245,11 +245,15 @@ static void test_logprobs(void **state)
         qsort(v, VOCAB, sizeof *v, by_logit);
         struct token_alternative top[64];
         float chosen;
-        int n;
-        sampler_logprobs(logits, VOCAB, 17, 64, &chosen, top, &n);
+        int n, rank;
+        sampler_logprobs(logits, VOCAB, 17, 64, &chosen, &rank, top, &n);
         assert_int_equal(n, 64);
         // Observed: at most 2.5e-7.
         assert_true(fabs((double)chosen - want[17]) < 2e-6);
+        int before = 0;
+        for (int i = 0; i < VOCAB; i++)
+            before += logits[i] > logits[17];
+        assert_int_equal(rank, before + 1);
         for (int i = 0; i < n; i++) {
             assert_int_equal(top[i].id, v[i].id);
             assert_true(fabs((double)top[i].logprob - want[v[i].id]) < 2e-6);
@@ -257,10 +261,10 @@ static void test_logprobs(void **state)
     }
     struct token_alternative top[64];
     float chosen;
-    int n;
-    sampler_logprobs(logits, 3, 0, 64, &chosen, top, &n);
+    int n, rank;
+    sampler_logprobs(logits, 3, 0, 64, &chosen, &rank, top, &n);
     assert_int_equal(n, 3);
-    sampler_logprobs(logits, 3, 0, 0, &chosen, top, &n);
+    sampler_logprobs(logits, 3, 0, 0, &chosen, &rank, top, &n);
     assert_int_equal(n, 0);
 }
 

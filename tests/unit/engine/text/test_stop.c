@@ -12,7 +12,7 @@
 // Feeds text in pieces of `piece` bytes; returns what left, with "|" where a stop string ended it.
 static void run(const char *const *stops, size_t n, const char *text, size_t piece, char *out)
 {
-    struct stop *s = stop_new(stops, n);
+    struct stop *s = stop_new(stops, n, false);
     struct buf b;
     buf_init(&b, 1000);
     bool hit = false;
@@ -58,7 +58,7 @@ static void test_holds_back_only_what_may_be_a_stop(void **state)
 {
     (void)state;
     const char *stops[] = {"STOP"};
-    struct stop *s = stop_new(stops, 1);
+    struct stop *s = stop_new(stops, 1, false);
     struct buf b;
     buf_init(&b, 100);
     assert_false(stop_feed(s, "ab S", 4, &b));
@@ -77,8 +77,8 @@ static void test_none(void **state)
 {
     (void)state;
     const char *stops[] = {"", NULL};
-    assert_null(stop_new(stops, 2));
-    assert_null(stop_new(NULL, 0));
+    assert_null(stop_new(stops, 2, false));
+    assert_null(stop_new(NULL, 0, false));
     struct buf b;
     buf_init(&b, 100);
     assert_false(stop_feed(NULL, "all", 3, &b));

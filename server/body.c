@@ -1,6 +1,7 @@
 // Bodies. Memory grows with what has really arrived, never with what Content-Length promises.
 #include "server/body.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,8 @@ void body_release(struct exchange *x)
     x->accounted = 0;
 }
 
-bool body_too_many_values(const char *text, size_t n, size_t max, size_t max_members)
+// *ret_members is right unless it returns true.
+static bool too_many(const char *text, size_t n, size_t max, size_t max_members, size_t *ret_members)
 {
     size_t values = 0, members = 0;
     bool in_string = false;
@@ -90,7 +92,78 @@ bool body_too_many_values(const char *text, size_t n, size_t max, size_t max_mem
                 return true;
         }
     }
+    *ret_members = members;
     return false;
+}
+
+bool body_too_many_values(const char *text, size_t n, size_t max, size_t max_members)
+{
+    size_t ignored;
+    return too_many(text, n, max, max_members, &ignored);
+}
+
+size_t body_members(const char *text, size_t n)
+{
+    size_t members = 0;
+    (void)too_many(text, n, SIZE_MAX, SIZE_MAX, &members);
+    return members;
+}
+
+// A name that may stand in an error: ours all look like this.
+static bool is_plain(const char *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(name[i] >= 'a' && name[i] <= 'z') && name[i] != '_')
+            return false;
+    return n > 0;
+}
+
+void body_field_at(const char *text, size_t n, char *out, size_t size)
+{
+    int depth = 0;
+    bool key = false;  // the next string is one
+    size_t start = 0;
+    *out = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (c == '{' || c == '[') {
+            key = c == '{' && depth == 0;
+            depth++;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (c == ',') {
+            key = depth == 1;
+        } else if (c == '"') {
+            for (start = ++i; i < n && text[i] != '"'; i++)
+                i += text[i] == '\\';
+            if (key && depth == 1)
+                snprintf(out, size, "%.*s", i <= n && is_plain(text + start, i - start) ? (int)(i - start) : 0, text + start);
+            key = false;
+        }
+    }
+}
+
+// Whether what is wrong is one value that JSON has a place for, and not the text around it.
+static bool is_value(const json_error_t *je)
+{
+    switch (json_error_code(je)) {
+    case json_error_numeric_overflow:
+    case json_error_null_character:
+    case json_error_null_byte_in_key:
+    case json_error_stack_overflow:
+    case json_error_duplicate_key: return true;
+    default: return !strncmp(je->text, "invalid Unicode", 15);  // half of a surrogate pair
+    }
+}
+
+static err_code not_json(const char *text, size_t n, const json_error_t *je, err *e)
+{
+    char field[64] = "";
+    size_t at = je->position < 0 ? 0 : (size_t)je->position;
+    if (is_value(je))
+        body_field_at(text, at < n ? at : n, field, sizeof field);
+    return err_set_param(e, ERR_INVALID, field, "The request body is not valid JSON: line %d, column %d: %s", je->line,
+                         je->column, je->text);
 }
 
 static void release_json(void *json)
@@ -114,8 +187,7 @@ static err_code parse(struct exchange *x, err *e)
     json_error_t je;
     json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!j)
-        return err_set(e, ERR_INVALID, "The request body is not valid JSON: line %d, column %d: %s", je.line, je.column,
-                       je.text);
+        return not_json(text, n, &je, e);
     if (!json_is_object(j)) {
         json_decref(j);
         return err_set(e, ERR_INVALID, "The request body must be a JSON object.");

@@ -19,3 +19,8 @@ bool body_parse(struct exchange *x);
 // More than max values (numbers, strings, names ...) outside strings, or more than max_members of the dear ones (members,
 // objects, arrays): parsing would need many times the body's size, and freeing it the loop's time.
 bool body_too_many_values(const char *text, size_t n, size_t max, size_t max_members);
+// How many of the dear ones there are.
+size_t body_members(const char *text, size_t n);
+// The field of the object that the first n bytes of a body end in, for an error that names it; "" when there is none, or none
+// with a name of our kind (lower-case letters and _).
+void body_field_at(const char *text, size_t n, char *out, size_t size);

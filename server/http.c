@@ -268,8 +268,9 @@ static void refuse_route(struct exchange *x, unsigned allow)
 {
     err e = {0};
     if (!allow) {
-        err_set(&e, ERR_NOT_FOUND, "Unknown request URL: %s %.200s. Please check the URL for typos.", x->r.method,
-                x->r.path);
+        const char *here = routes_namesake(x->r.path);
+        err_set(&e, ERR_NOT_FOUND, "Unknown request URL: %s %.200s. %s%s.", x->r.method, x->r.path,
+                here ? "The nearest to it here is " : "Please check the URL for typos", here ? here : "");
         refuse(x, 404, "unknown_url", &e);
         return;
     }
@@ -278,15 +279,6 @@ static void refuse_route(struct exchange *x, unsigned allow)
     request_set_header(&x->r, "allow", text);
     err_set(&e, ERR_INVALID, "%s is not allowed on %.200s; allowed: %s.", x->r.method, x->r.path, text);
     refuse(x, 405, "method_not_supported", &e);
-}
-
-static const char *given_key(const struct exchange *x)
-{
-    const char *authorization = header(x, "Authorization");
-    const char *key = authorization ? auth_bearer(authorization) : NULL;
-    if (!key)
-        key = header(x, "X-Api-Key");
-    return key ? key : header(x, "Api-Key");
 }
 
 static void refuse_key(struct exchange *x, bool given, bool expired)
@@ -306,7 +298,7 @@ static bool refused_key(struct exchange *x)
 {
     if (x->route->auth != ROUTE_KEY || !(x->keys = auth_take(&x->r.server->auth)))
         return false;
-    const char *given = given_key(x);
+    const char *given = request_given_key(&x->r);
     const struct apikey *k = given && *given ? auth_find_key(x->keys, given) : NULL;
     bool expired = k && apikey_expired(k, clock_unix_s());
     if (!k || expired) {
@@ -330,7 +322,7 @@ static bool refused_admin(struct exchange *x)
     const char *key = x->r.server->config.admin_key;
     if (x->route->auth != ROUTE_ADMIN || !key)
         return false;
-    const char *given = given_key(x);
+    const char *given = request_given_key(&x->r);
     if (given && (admin_key_is(given, key) || is_admin(x, given)))
         return false;
     err e = {0};

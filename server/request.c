@@ -14,6 +14,15 @@ const char *request_header(const struct request *r, const char *name)
     return guard_find(x->headers, x->nheaders, name);
 }
 
+const char *request_given_key(const struct request *r)
+{
+    const char *authorization = request_header(r, "Authorization");
+    const char *key = authorization ? auth_bearer(authorization) : NULL;
+    if (!key)
+        key = request_header(r, "X-Api-Key");
+    return key ? key : request_header(r, "Api-Key");
+}
+
 const char *request_query(const struct request *r, const char *name)
 {
     struct exchange *x = exchange_of(r);

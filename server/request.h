@@ -47,6 +47,8 @@ struct request {
 };
 
 const char *request_header(const struct request *r, const char *name);  // NULL: absent; any case
+// The API key as the client sent it, right or wrong; NULL: none.
+const char *request_given_key(const struct request *r);
 const char *request_query(const struct request *r, const char *name);   // decoded; NULL: absent
 
 // Slow work before the answer: runs work on a thread pool and then done on the loop thread, both exactly once; the request

@@ -75,3 +75,20 @@ void routes_allow_text(unsigned allow, char *out)
             n += strlen(methods[i]);
         }
 }
+
+const char *routes_namesake(const char *path)
+{
+    static const struct {
+        const char *path, *here;
+    } known[] = {
+        {"/api/chat", "/v1/chat/completions"}, {"/api/embed", "/v1/embeddings"},   {"/api/embeddings", "/v1/embeddings"},
+        {"/api/generate", "/v1/completions"},  {"/api/tags", "/v1/models"},        {"/api/version", "/version"},
+        {"/completion", "/v1/completions"},    {"/embedding", "/v1/embeddings"},   {"/generate", "/v1/completions"},
+        {"/props", "/v1/models"},              {"/v1/detokenize", "/detokenize"},  {"/v1/messages", "/v1/chat/completions"},
+        {"/v1/tokenize", "/tokenize"},         {"/v1/completion", "/v1/completions"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(path, known[i].path))
+            return known[i].here;
+    return NULL;
+}

@@ -31,6 +31,9 @@ struct route {
 const struct route *routes_find(const struct route *table, const char *method, const char *path, const char **ret_tail,
                                 unsigned *ret_allow);
 
+// For an address of llama-server, vLLM, Ollama or Anthropic the one that is nearest to it here; NULL: none is known.
+const char *routes_namesake(const char *path);
+
 // "GET, HEAD, OPTIONS" from the bits; out has room for ROUTES_ALLOW_MAX bytes.
 enum { ROUTES_ALLOW_MAX = 64 };
 void routes_allow_text(unsigned allow, char *out);

@@ -22,7 +22,7 @@ static bool is_called(const struct request *r, const char *id)
     return !strcmp(r->id, id) || (r->answer_id && !strcmp(r->answer_id, id));
 }
 
-static int end_all(struct request *by, const char *id)
+int running_end(struct request *by, const char *id)
 {
     int n = 0;
     err e = {0};
@@ -48,7 +48,7 @@ static const char *object_of(const char *path)
 
 void running_delete(struct request *r)
 {
-    if (end_all(r, r->tail)) {
+    if (running_end(r, r->tail)) {
         reply_json(r, 200, json_pack("{s:s, s:s%, s:b}", "object", object_of(r->path), "id", r->tail, strlen(r->tail), "deleted", 1));
         return;
     }

@@ -23,6 +23,7 @@
 #include "server/notify.h"
 #include "server/pool.h"
 #include "server/reload.h"
+#include "server/responses.h"
 #include "server/state.h"
 
 enum { DEFAULT_CONNECTIONS = 1024, DEFAULT_BODY = 32 << 20, DEFAULT_UPLOAD = 25 << 20, DEFAULT_AUDIO_S = 7200 };
@@ -169,10 +170,19 @@ static err_code watch_hangups(struct server *s, err *e)
     return ERR_OK;
 }
 
+static err_code open_responses(struct server *s, err *e)
+{
+    const struct server_config *c = &s->config;
+    struct responses_limits limits = {c->max_responses, c->responses_ttl_s, c->max_responses_bytes};
+    return responses_open(c->responses_db, &limits, &s->responses, e);
+}
+
 static err_code open_all(struct server *s, err *e)
 {
     if (!s->config.routes)
         return err_set(e, ERR_INVALID, "no routes to serve");
+    if (open_responses(s, e))
+        return e->code;
     if (auth_open(&s->auth, e) || open_tls(s, e) || loop_open(s, e) || open_listeners(s, e))
         return e->code;
     // From here on, so that a signal during start-up is not lost; it is acted upon once the loop runs.
@@ -235,6 +245,7 @@ static void start_watchdog(struct server *s)
 int server_run(struct server *s)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);  // a file may grow no further: its writer is told so like that the disk is full
     metrics_find_models(s);
     start_watchdog(s);
     notify_send("READY=1\nSTATUS=Serving");
@@ -267,6 +278,8 @@ void server_close(struct server *s)
     pool_close(s->pool);
     pool_unref(s->pool);
     keep_unref(s->keep);
+    responses_close(s->responses);
+    responses_unref(s->responses);
     metrics_close(s->exposition);
     auth_close(&s->auth);
     quota_free(s->quota);
@@ -303,6 +316,11 @@ void server_change(struct server *s, const struct server_config *c)
     now.admin_key = s->config.admin_key;
     s->config = now;
     fill_auth(s, c);
+}
+
+struct responses *server_responses(struct server *s)
+{
+    return s->responses;
 }
 
 const struct server_config *server_settings(const struct server *s)

@@ -3,12 +3,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
 struct engine;
 struct keep;
 struct pool;
+struct responses;
 struct route;
 
 struct server;
@@ -47,6 +49,9 @@ struct server_config {
     int max_connections, max_connections_per_address;  // per address 0: no limit
     int max_prompts;            // of one request, so that a batch fits the queue; 0: the API's own limit
     int image_url_ttl_s;        // how long a picture asked for as a URL can be fetched; 0: such requests are refused
+    const char *responses_db;   // SQLite file for responses that are kept; NULL: in memory
+    int64_t max_responses, responses_ttl_s;  // how many, and how long after their last use; max_responses 0: none
+    size_t max_responses_bytes;
     bool no_page;               // the web page is not served
     int queue_timeout_s;        // a request that has not begun by then fails; 0: none
     bool trust_gateway;         // the fairness id of x-llm-d-inference-fairness-id says who a request is for
@@ -78,6 +83,7 @@ void server_change(struct server *s, const struct server_config *c);
 struct engine *server_engine(struct server *s);
 struct pool *server_pool(struct server *s);  // borrowed; for whoever may outlive the server, pool_ref
 struct keep *server_keep(struct server *s);  // likewise; NULL: URLs of pictures are refused
+struct responses *server_responses(struct server *s);  // likewise; never NULL
 const struct server_config *server_settings(const struct server *s);
 bool server_unready(const struct server *s);   // requests should be sent elsewhere
 bool server_draining(const struct server *s);  // new work is refused

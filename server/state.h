@@ -157,6 +157,7 @@ struct server {
     struct exposition *exposition;
     struct pool *pool;
     struct keep *keep;
+    struct responses *responses;
     uv_loop_t loop;
     bool loop_open;
     uv_async_t wake;

@@ -79,7 +79,8 @@ static const struct {
     const char *name;
     enum apikey_class wanted;
 } tiers[] = {{"auto", APIKEY_NORMAL}, {"default", APIKEY_NORMAL}, {"standard", APIKEY_NORMAL}, {"scale", APIKEY_NORMAL},
-             {"flex", APIKEY_BATCH}, {"batch", APIKEY_BATCH}, {"priority", APIKEY_INTERACTIVE}};
+             {"flex", APIKEY_BATCH}, {"batch", APIKEY_BATCH}, {"priority", APIKEY_INTERACTIVE},
+             {"fast", APIKEY_INTERACTIVE}, {"ultrafast", APIKEY_INTERACTIVE}};
 
 static enum apikey_class read_tier(struct fields *f, bool *ret_asked)
 {

@@ -33,9 +33,10 @@ struct api_caller {
 };
 
 // For api_fields_check; and for a list that has more (generate.c).
-#define API_CALLER_FIELDS                                                                                              \
-    {"timeout", FIELD_HONOURED, 0}, {"cache_salt", FIELD_HONOURED, 0}, {"service_tier", FIELD_HONOURED, 0},            \
-    {"priority", FIELD_HONOURED, 0}
+#define API_CALLER_FIELDS                                                                                                   \
+    {"timeout", FIELD_HONOURED, "number 0.001..604800"}, {"cache_salt", FIELD_HONOURED, "string"},                          \
+    {"service_tier", FIELD_HONOURED, "string: auto default flex priority standard scale batch"},                            \
+    {"priority", FIELD_HONOURED, "integer -2147483648..2147483647"}
 extern const struct field api_caller_fields[];
 extern const size_t api_caller_nfields;
 

@@ -5,7 +5,6 @@
 #include "server/api/jsonout.h"
 #include "server/request.h"
 
-// g->own
 struct chunks {
     const struct api_chunk_format *format;
     const char *head;  // JSON up to the choices, the same in every chunk
@@ -25,7 +24,7 @@ void api_chunks_begin(struct generation *g, const struct api_chunk_format *forma
     buf_add_str(&b, ",\"choices\":[");
     c->format = format;
     c->head = arena_strndup(&g->r->arena, b.data, b.len);
-    g->own = c;
+    g->chunks = c;
     buf_done(&b);
 }
 
@@ -40,9 +39,26 @@ static void add_usage(const struct usage *u, struct buf *out)
                u->reasoning_tokens);
 }
 
+static void add_rate(struct buf *out, const char *what, int n, double ms)
+{
+    buf_printf(out, "\"%s_n\":%d,\"%s_ms\":%.3f,\"%s_per_token_ms\":%.3f,\"%s_per_second\":%.3f", what, n, what, ms, what,
+               n ? ms / n : 0, what, ms > 0 ? n / ms * 1e3 : 0);
+}
+
+void api_chunks_timings(const struct generation *g, struct buf *out)
+{
+    const struct usage *u = &g->usage;
+    int64_t now = clock_ns(), first = g->first_ns ? g->first_ns : now;
+    buf_printf(out, ",\"timings\":{\"cache_n\":%d,", u->cached_tokens);
+    add_rate(out, "prompt", u->prompt_tokens - u->cached_tokens, (double)(first - g->r->received_ns) * 1e-6);
+    buf_add_char(out, ',');
+    add_rate(out, "predicted", u->completion_tokens, (double)(now - first) * 1e-6);
+    buf_add_char(out, '}');
+}
+
 static struct buf *begin_chunk(struct generation *g)
 {
-    const struct chunks *c = g->own;
+    const struct chunks *c = g->chunks;
     buf_clear(&g->out);
     buf_add_str(&g->out, c->head);
     return &g->out;
@@ -50,7 +66,7 @@ static struct buf *begin_chunk(struct generation *g)
 
 static void send_chunk(struct generation *g, int index, enum api_part part, const struct event *ev)
 {
-    const struct chunks *c = g->own;
+    const struct chunks *c = g->chunks;
     if (g->dead)
         return;
     struct buf *out = begin_chunk(g);
@@ -63,7 +79,7 @@ static void send_chunk(struct generation *g, int index, enum api_part part, cons
 
 void api_chunks_open(struct generation *g)
 {
-    const struct chunks *c = g->own;
+    const struct chunks *c = g->chunks;
     for (int i = 0; c->format->opens && i < g->ntasks * g->settings.n; i++)
         send_chunk(g, i, PART_OPENING, NULL);
 }
@@ -90,25 +106,45 @@ void api_chunks_progress(struct generation *g, const struct event *ev)
 
 void api_chunks_end(struct generation *g)
 {
-    if (!g->include_usage)
+    if (!g->include_usage && !g->timings)
         return;
     struct buf *out = begin_chunk(g);
-    buf_add_str(out, "],\"usage\":");
-    add_usage(&g->usage, out);
+    buf_add_char(out, ']');
+    if (g->include_usage) {
+        buf_add_str(out, ",\"usage\":");
+        add_usage(&g->usage, out);
+    }
+    if (g->timings)
+        api_chunks_timings(g, out);
     buf_add_char(out, '}');
     api_generate_send(g, NULL, out->data, out->len);
 }
 
+// vLLM has them in the choices of a completion, and in a chat answer beside them.
+static void add_prompt(const struct generation *g, int task, struct buf *out)
+{
+    buf_printf(out, ",\"prompt_logprobs\":%s", g->prompts[task].len ? g->prompts[task].data : "null");
+}
+
 void api_chunks_whole(struct generation *g, struct buf *out)
 {
-    const struct chunks *c = g->own;
+    const struct chunks *c = g->chunks;
     buf_add_str(out, c->head);
     for (int i = 0; i < g->ntasks * g->settings.n; i++) {
         if (i)
             buf_add_char(out, ',');
         c->format->choice(g, i, PART_WHOLE, NULL, out);
+        if (g->settings.prompt_logprobs < 0 || c->format->opens)
+            continue;
+        out->len--;  // the choice's last brace
+        add_prompt(g, i / g->settings.n, out);
+        buf_add_char(out, '}');
     }
     buf_add_str(out, "],\"usage\":");
     add_usage(&g->usage, out);
+    if (g->settings.prompt_logprobs >= 0 && c->format->opens)
+        add_prompt(g, 0, out);
+    if (g->timings)
+        api_chunks_timings(g, out);
     buf_add_char(out, '}');
 }

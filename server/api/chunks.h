@@ -29,3 +29,5 @@ void api_chunks_finish(struct generation *g, int index);
 void api_chunks_progress(struct generation *g, const struct event *ev);
 void api_chunks_end(struct generation *g);
 void api_chunks_whole(struct generation *g, struct buf *out);
+// Appends `,"timings":{...}` as llama-server has it: of the prompt until the first text, of the answer from there until now.
+void api_chunks_timings(const struct generation *g, struct buf *out);

@@ -1,6 +1,6 @@
 // completions.c - POST /v1/completions: one prompt or a batch of them, as text or as token ids. Each prompt is a task;
-// choice k of prompt p has index p * n + k. The fields are read on the loop thread; the writers of JSON run under the
-// generation's lock on engine threads.
+// choice k of prompt p has index p * n + k. With best_of a task makes that many choices, and the n likeliest are shown. The
+// fields are read on the loop thread; the writers of JSON run under the generation's lock on engine threads.
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,32 +15,77 @@
 #include "server/request.h"
 #include "server/server.h"
 
-enum { DEFAULT_TOKENS = 16, MAX_LOGPROBS = 20 };
+enum { DEFAULT_TOKENS = 16, MAX_LOGPROBS = 20, MAX_BEST_OF = 20 };
+
+// g->own
+struct asked {
+    int n, logprobs;  // of the answer; with best_of the tasks have more
+    bool echo;        // with a suffix the engine's prompt is not the text to repeat: it comes from here
+};
 
 static const struct field completion_fields[] = {
-    {"prompt", FIELD_HONOURED, 0},
-    {"echo", FIELD_HONOURED, 0},
-    {"best_of", FIELD_HONOURED, 0},
-    {"suffix", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"prompt", FIELD_HONOURED, "string|[string]|[integer]|[[integer]]"},
+    {"max_tokens", FIELD_HONOURED, "integer -1.."},
+    {"logprobs", FIELD_HONOURED, "integer 0..20"},
+    {"echo", FIELD_HONOURED, "boolean"},
+    {"best_of", FIELD_HONOURED, "integer 0..20"},
+    {"suffix", FIELD_HONOURED, "string"},
 };
+API_BODY(api_completions_create, completion_fields, generate);
 
 // ---- fields
 
+static void read_best_of(struct generation *g, struct fields *f, struct asked *a)
+{
+    int64_t best_of = 0;
+    a->n = g->settings.n;
+    a->logprobs = g->settings.logprobs;
+    if (!api_fields_int(f, "best_of", 0, MAX_BEST_OF, &best_of) || best_of == 0)
+        return;
+    if (best_of < a->n)
+        api_fields_fail(f, "invalid_value", "best_of", "Invalid 'best_of': it must be at least 'n'.");
+    else if (best_of > a->n && g->stream)
+        api_fields_fail(f, "invalid_value", "best_of",
+                        "Invalid 'best_of': the best are known at the end, so it must not be greater than 'n' with 'stream'.");
+    if (best_of <= a->n)
+        return;
+    g->settings.n = (int)best_of;
+    if (a->logprobs < 0)
+        g->settings.logprobs = 0;  // by which they are compared
+}
+
+// An empty suffix is none: editors send it at the end of a file.
+static void read_suffix(struct generation *g, struct fields *f, struct asked *a)
+{
+    struct prompt *p = &g->settings.prompt;
+    const char *suffix;
+    if (!api_fields_string(f, "suffix", &suffix) || !*suffix)
+        return;
+    if (!f->failed && !g->model->fills)
+        api_fields_fail(f, "unsupported_parameter", "suffix",
+                        "Unsupported parameter: 'suffix' is not supported with this model, whose vocabulary has no tokens that "
+                        "mark a gap.");
+    if (g->settings.echo && a->logprobs >= 0)
+        api_fields_fail(f, "unsupported_parameter", "echo",
+                        "Unsupported parameter: 'echo' with 'logprobs' is not supported together with 'suffix'.");
+    p->suffix = suffix;
+    p->suffix_len = json_string_length(api_fields_get(f, "suffix"));
+    a->echo = g->settings.echo;
+    g->settings.echo = false;
+}
+
 static void read_own(struct generation *g, struct fields *f)
 {
-    int64_t logprobs, best_of = 0;
+    struct asked *a = arena_alloc(&g->r->arena, sizeof *a);
+    int64_t logprobs;
+    g->own = a;
     if (!api_generate_limit(g, f, "max_tokens", 0))
         g->settings.max_tokens = DEFAULT_TOKENS;
     if (api_fields_int(f, "logprobs", 0, MAX_LOGPROBS, &logprobs))
         g->settings.logprobs = (int)logprobs;
     api_fields_bool(f, "echo", &g->settings.echo);
-    if (!api_fields_int(f, "best_of", 1, MAX_LOGPROBS, &best_of))
-        return;
-    if (best_of < g->settings.n)
-        api_fields_fail(f, "invalid_value", "best_of", "Invalid 'best_of': it must be at least 'n'.");
-    else if (best_of > g->settings.n)
-        api_fields_fail(f, "unsupported_parameter", "best_of",
-                        "Unsupported parameter: 'best_of' greater than 'n' is not supported by this server.");
+    read_best_of(g, f, a);
+    read_suffix(g, f, a);
 }
 
 // The kind of an array's elements decides what it is; a mixture is nothing.
@@ -67,23 +112,35 @@ static bool is_ids(const json_t *v)
     return json_is_array(v) && json_array_size(v) && all_of(v, is_id);
 }
 
-static void add_text(struct generation *g, struct fields *f, const char *text, size_t len)
+// The task's own copy.
+static const char *keep(struct task *t, struct fields *f, const char *text, size_t len)
 {
     char *copy = mem_try(len + 1);
     if (!copy) {
         api_fields_fail(f, "invalid_value", "prompt", "Invalid 'prompt': no memory for %zu bytes.", len);
-        return;
+        return NULL;
     }
     memcpy(copy, text, len);
-    struct task *t = api_generate_add(g);
     arena_defer(&t->arena, free, copy);
-    t->generate.prompt.text = copy;
-    t->generate.prompt.text_len = len;
+    return copy;
+}
+
+static void add_text(struct generation *g, struct fields *f, const char *text, size_t len)
+{
+    struct task *t = api_generate_add(g);
+    struct prompt *p = &t->generate.prompt;
+    p->text = keep(t, f, text, len);
+    p->text_len = len;
+    if (p->suffix)
+        p->suffix = keep(t, f, p->suffix, p->suffix_len);
 }
 
 static void add_ids(struct generation *g, struct fields *f, const json_t *list)
 {
     size_t n = json_array_size(list), bytes;
+    if (g->settings.prompt.suffix)
+        api_fields_fail(f, "unsupported_parameter", "suffix",
+                        "Unsupported parameter: 'suffix' is supported with prompts of text only.");
     int32_t *ids = size_mul(n, sizeof *ids, &bytes) ? mem_try(bytes) : NULL;
     if (!ids) {
         api_fields_fail(f, "invalid_value", "prompt", "Invalid 'prompt': no memory for %zu token ids.", n);
@@ -244,12 +301,36 @@ static void add_lists(const struct generation *g, const struct choice *c, struct
     buf_add_char(out, '}');
 }
 
+// The prompt that a choice continues; from the request, whose tasks are gone by now.
+static void add_echo(const struct generation *g, int index, struct buf *out)
+{
+    const json_t *prompt = json_object_get(g->r->json, "prompt");
+    if (json_is_array(prompt))
+        prompt = json_array_get(prompt, (size_t)(index / g->settings.n));
+    buf_add(out, json_string_value(prompt), json_string_length(prompt));
+}
+
+static void add_text_of(const struct generation *g, int index, enum api_part part, const struct event *ev, struct buf *out)
+{
+    const struct asked *a = g->own;
+    const struct choice *c = &g->choices[index];
+    struct buf text;
+    buf_init(&text, SIZE_MAX);
+    if (a->echo && (part == PART_WHOLE || part == PART_OPENING))
+        add_echo(g, index, &text);
+    if (part == PART_WHOLE)
+        buf_add(&text, c->text.data, c->text.len);
+    else if (ev)
+        buf_add(&text, ev->text, ev->len);
+    api_jsonout_string(out, text.data ? text.data : "", text.len);
+    buf_done(&text);
+}
+
 static void add_choice(const struct generation *g, int index, enum api_part part, const struct event *ev, struct buf *out)
 {
     const struct choice *c = &g->choices[index];
-    const char *text = part == PART_WHOLE ? c->text.data : ev ? ev->text : NULL;
     buf_add_str(out, "{\"text\":");
-    api_jsonout_string(out, text ? text : "", part == PART_WHOLE ? c->text.len : ev ? ev->len : 0);
+    add_text_of(g, index, part, ev, out);
     buf_printf(out, ",\"index\":%d,\"logprobs\":", index);
     if (g->settings.logprobs >= 0 && (part == PART_WHOLE || c->lists[LIST_TOKENS].len))
         add_lists(g, c, out);
@@ -263,7 +344,66 @@ static void add_choice(const struct generation *g, int index, enum api_part part
 static void begin(struct generation *g)
 {
     static const struct api_chunk_format chunks = {"text_completion", "text_completion", false, add_choice};
-    api_chunks_begin(g, &chunks);
+    static const struct api_chunk_format echoed = {"text_completion", "text_completion", true, add_choice};
+    const struct asked *a = g->own;
+    api_chunks_begin(g, a->echo ? &echoed : &chunks);
+}
+
+// ---- the best of more
+
+struct candidate {
+    struct choice choice;
+    double score;
+    int index;
+};
+
+// Mean log-probability of its tokens, of which the first `skip` are the echoed prompt's; 0 for none.
+static double score(const struct choice *c, int skip)
+{
+    double sum = 0;
+    int n = 0;
+    for (const char *p = c->lists[LIST_LOGPROBS].data; p && *p; p++) {
+        const char *end = strchrnul(p, ',');
+        if (skip-- <= 0) {
+            sum += strtod(p, NULL);
+            n++;
+        }
+        p = *end ? end : end - 1;
+    }
+    return n ? sum / n : 0;
+}
+
+static int best_first(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : x->index - y->index;
+}
+
+// Each prompt's n best come to the front, in the order of the answer; what is left stays behind them, for release.
+static void keep_best(struct generation *g)
+{
+    const struct asked *a = g->own;
+    int of = g->settings.n, total = g->ntasks * of, shown = 0, rest = g->ntasks * a->n;
+    struct candidate *all = mem_new((size_t)total * sizeof *all);
+    for (int i = 0; i < total; i++) {
+        int skip = g->settings.echo ? api_generate_usage(g, i / of)->prompt_tokens : 0;
+        all[i] = (struct candidate){g->choices[i], score(&g->choices[i], skip), i};
+    }
+    for (int p = 0; p < g->ntasks; p++)
+        qsort(all + p * of, (size_t)of, sizeof *all, best_first);
+    for (int i = 0; i < total; i++)
+        g->choices[i % of < a->n ? shown++ : rest++] = all[i].choice;
+    free(all);
+    g->settings.n = a->n;
+    g->settings.logprobs = a->logprobs;
+}
+
+static void whole(struct generation *g, struct buf *out)
+{
+    const struct asked *a = g->own;
+    if (a->n < g->settings.n)
+        keep_best(g);
+    api_chunks_whole(g, out);
 }
 
 static const struct api_format format = {
@@ -276,7 +416,7 @@ static const struct api_format format = {
     .progress = api_chunks_progress,
     .end = api_chunks_end,
     .done = true,
-    .whole = api_chunks_whole,
+    .whole = whole,
     .logprobs = add_logprobs,
 };
 
@@ -286,8 +426,7 @@ void api_completions_create(struct request *r)
 {
     struct fields f;
     api_fields_init(&f, r);
-    api_fields_check(&f, completion_fields, sizeof completion_fields / sizeof *completion_fields, api_generate_fields,
-                     api_generate_nfields);
+    api_fields_check(&f, &api_completions_create_body);
     struct generation *g = api_generate_new(r, &format);
     api_generate_read(g, &f, CAN_COMPLETE);
     read_own(g, &f);

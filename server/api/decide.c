@@ -242,20 +242,32 @@ static void read_body(struct problem *p, struct request *r, struct judge *j)
     read_options(p, json_object_get(r->json, "options"), r, a);
 }
 
+static const struct field decide_fields[] = {
+    {"kind", FIELD_HONOURED, "!string: noul score choice"},
+    {"state", FIELD_HONOURED, "string|object|array"},
+    {"question", FIELD_HONOURED, "!string"},
+    {"options", FIELD_HONOURED, "[string]"},
+    {"model", FIELD_HONOURED, "string"},
+    {"strategy", FIELD_HONOURED, "string: auto single"},
+    {"thinking", FIELD_HONOURED, "string: default off"},
+    {"system2_only", FIELD_HONOURED, "boolean"},
+    {"reasoning_effort", FIELD_HONOURED, "null"},
+    {"attachments", FIELD_HONOURED, "object"},
+    {"threshold", FIELD_ACCEPTED, 0},
+    {"think_budget", FIELD_ACCEPTED, 0},
+    {"chat_template_kwargs", FIELD_ACCEPTED, 0},
+    {"return_reasoning", FIELD_ACCEPTED, 0},
+    {"debug", FIELD_ACCEPTED, 0},
+};
+API_BODY(api_decide_create, decide_fields, caller);
+
 void api_decide_create(struct request *r)
 {
-    static const struct field known[] = {
-        {"kind", FIELD_HONOURED, 0}, {"state", FIELD_HONOURED, 0}, {"question", FIELD_HONOURED, 0},
-        {"options", FIELD_HONOURED, 0}, {"model", FIELD_HONOURED, 0},
-        {"strategy", FIELD_HONOURED, 0}, {"thinking", FIELD_HONOURED, 0}, {"system2_only", FIELD_HONOURED, 0},
-        {"reasoning_effort", FIELD_HONOURED, 0}, {"attachments", FIELD_HONOURED, 0}, {"threshold", FIELD_ACCEPTED, 0},
-        {"think_budget", FIELD_ACCEPTED, 0}, {"chat_template_kwargs", FIELD_ACCEPTED, 0},
-        {"return_reasoning", FIELD_ACCEPTED, 0}, {"debug", FIELD_ACCEPTED, 0}};
     struct fields f;
     struct problem p = {0};
     struct judge *j = api_judge_new(r, 1);
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_decide_create_body);
     read_body(&p, r, j);
     if (!p.set && !f.failed && api_judge_model(j, &f)) {
         check_count(&p, j);

@@ -317,15 +317,21 @@ static const json_t *questions_of(struct fields *f)
     return questions;
 }
 
+static const struct field decision_fields[] = {
+    {"model", FIELD_HONOURED, "string"},
+    {"input", FIELD_HONOURED, "!string|[object]"},
+    {"questions", FIELD_HONOURED, "![object]"},
+    {"safety_identifier", FIELD_ACCEPTED, 0},
+    {"prompt_cache_key", FIELD_ACCEPTED, 0},
+    {"prompt_cache_options", FIELD_ACCEPTED, 0},
+};
+API_BODY(api_decisions_create, decision_fields, caller);
+
 void api_decisions_create(struct request *r)
 {
-    static const struct field known[] = {
-        {"model", FIELD_HONOURED, 0}, {"input", FIELD_HONOURED, 0}, {"questions", FIELD_HONOURED, 0},
-        {"safety_identifier", FIELD_ACCEPTED, 0}, {"prompt_cache_key", FIELD_ACCEPTED, 0},
-        {"prompt_cache_options", FIELD_ACCEPTED, 0}};
     struct fields f;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_decisions_create_body);
     const json_t *questions = questions_of(&f);
     if (f.failed) {
         api_fields_reply(&f);

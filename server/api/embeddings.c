@@ -232,15 +232,24 @@ static void read_options(struct fields *f, struct task *t, struct collector *c)
         t->embed.prompt = arena_strdup(&t->arena, text);
 }
 
+static const struct field embedding_fields[] = {
+    {"model", FIELD_HONOURED, "string"},
+    {"input", FIELD_HONOURED, "!string|[string]|[integer]|[[integer]]"},
+    {"encoding_format", FIELD_HONOURED, "string: float base64"},
+    {"dimensions", FIELD_HONOURED, "integer 1.."},
+    {"user", FIELD_ACCEPTED, 0},
+    {"prompt_name", FIELD_HONOURED, "string"},
+    {"prompt", FIELD_HONOURED, "string"},
+    {"truncate", FIELD_HONOURED, "boolean"},
+    {"normalize", FIELD_HONOURED, "boolean"},
+};
+API_BODY(api_embeddings_create, embedding_fields, caller);
+
 void api_embeddings_create(struct request *r)
 {
-    static const struct field known[] = {
-        {"model", FIELD_HONOURED, 0}, {"input", FIELD_HONOURED, 0}, {"encoding_format", FIELD_HONOURED, 0},
-        {"dimensions", FIELD_HONOURED, 0}, {"user", FIELD_ACCEPTED, 0}, {"prompt_name", FIELD_HONOURED, 0},
-        {"prompt", FIELD_HONOURED, 0}, {"truncate", FIELD_HONOURED, 0}, {"normalize", FIELD_HONOURED, 0}};
     struct fields f;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_embeddings_create_body);
     struct collector *c = arena_alloc(&r->arena, sizeof *c);
     *c = (struct collector){.normalize = true};
     buf_init(&c->out, MAX_ANSWER);

@@ -10,10 +10,11 @@
 #include <string.h>
 
 #include "server/api/models.h"
+#include "server/body.h"
 #include "server/request.h"
 #include "server/server.h"
 
-enum { MAX_FIELDS = 1000, MAX_IGNORED_TEXT = 512, MAX_IGNORED_NAME = 64 };
+enum { MAX_FIELDS = 1000, MAX_IGNORED_TEXT = 512, MAX_IGNORED_NAME = 64, MEMBERS_MAX = 1 << 16 };
 
 void api_fields_init(struct fields *f, struct request *r)
 {
@@ -125,24 +126,48 @@ static bool is_text(const json_t *v)
     return json_is_string(type) && !strcmp(json_string_value(type), "text");
 }
 
-static bool asks_nothing(const json_t *v, enum field_neutral neutral)
+static bool is_empty(const json_t *v)
 {
-    if (json_is_null(v))
-        return true;
-    switch (neutral) {
-    case NEUTRAL_NULL: return false;
-    case NEUTRAL_EMPTY:
-        return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
-               (json_is_object(v) && !json_object_size(v));
-    case NEUTRAL_FALSE: return json_is_false(v);
-    case NEUTRAL_TRUE: return json_is_true(v);
-    case NEUTRAL_ZERO: return equals(v, 0) || json_is_false(v);
-    case NEUTRAL_ONE: return equals(v, 1);
-    case NEUTRAL_NO_CALL:
-        return json_is_string(v) && (!strcmp(json_string_value(v), "none") || !strcmp(json_string_value(v), "auto"));
-    case NEUTRAL_TEXT: return is_text(v);
-    }
-    return false;
+    return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v)) ||
+           (json_is_object(v) && !json_object_size(v));
+}
+
+static bool is_no_call(const json_t *v)
+{
+    return json_is_string(v) && (!strcmp(json_string_value(v), "none") || !strcmp(json_string_value(v), "auto"));
+}
+
+static bool is_false(const json_t *v)
+{
+    return json_is_false(v);
+}
+
+static bool is_true(const json_t *v)
+{
+    return json_is_true(v);
+}
+
+static bool is_zero(const json_t *v)
+{
+    return equals(v, 0) || json_is_false(v);
+}
+
+static bool is_one(const json_t *v)
+{
+    return equals(v, 1);
+}
+
+static bool asks_nothing(const json_t *v, const char *neutral)
+{
+    static const struct {
+        const char *neutral;
+        bool (*is)(const json_t *v);
+    } kinds[] = {{NEUTRAL_EMPTY, is_empty}, {NEUTRAL_FALSE, is_false}, {NEUTRAL_TRUE, is_true}, {NEUTRAL_ZERO, is_zero},
+                 {NEUTRAL_ONE, is_one},     {NEUTRAL_NO_CALL, is_no_call}, {NEUTRAL_TEXT, is_text}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].neutral, neutral))
+            return json_is_null(v) || kinds[i].is(v);
+    return json_is_null(v);
 }
 
 static const struct field *find(const struct field *table, size_t n, const char *name)
@@ -172,7 +197,7 @@ static void list_ignored(char *list, size_t size, const char *name)
 static const char *our_name(const char *name)
 {
     static const char *const pairs[][2] = {
-        {"n_predict", "max_tokens"},         {"num_inference_steps", "steps"}, {"cfg_scale", "guidance_scale"},
+        {"num_inference_steps", "steps"}, {"cfg_scale", "guidance_scale"},
         {"sample_method", "scheduler"},      {"sampler", "scheduler"},         {"sampler_name", "scheduler"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
@@ -185,7 +210,7 @@ static void refuse(struct fields *f, const struct field *k, const json_t *v)
 {
     const char *ours = our_name(k->name);
     const json_t *type = json_is_object(v) ? json_object_get(v, "type") : NULL;
-    if (k->neutral == NEUTRAL_TEXT && json_is_string(type))
+    if (!strcmp(k->what, NEUTRAL_TEXT) && json_is_string(type))
         api_fields_fail(f, "unsupported_value", k->name,
                         "Unsupported value: '%s' of type '%.40s' is not supported with this model.", k->name,
                         json_string_value(type));
@@ -195,7 +220,7 @@ static void refuse(struct fields *f, const struct field *k, const json_t *v)
                         ours ? " Use '" : "", ours ? ours : "", ours ? "' instead." : "");
 }
 
-void api_fields_check(struct fields *f, const struct field *table, size_t n, const struct field *more, size_t nmore)
+void api_fields_check(struct fields *f, const struct api_body *body)
 {
     char ignored[MAX_IGNORED_TEXT] = "";
     if (json_object_size(f->object) > MAX_FIELDS) {
@@ -206,10 +231,10 @@ void api_fields_check(struct fields *f, const struct field *table, size_t n, con
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)f->object, name, v) {
-        const struct field *k = find(table, n, name);
+        const struct field *k = find(body->own, body->nown, name);
         if (!k)
-            k = find(more, nmore, name);
-        if (k && k->use == FIELD_REFUSED && !asks_nothing(v, k->neutral))
+            k = find(body->shared, *body->nshared, name);
+        if (k && k->use == FIELD_REFUSED && !asks_nothing(v, k->what))
             refuse(f, k, v);
         else if (!k && strict)
             api_fields_fail(f, "unknown_parameter", name, "Unknown parameter: '%.80s'.", name);
@@ -306,6 +331,16 @@ bool api_fields_as_string(struct fields *f, const json_t *v, const char *path, c
     }
     *ret_value = json_string_value(v);
     return true;
+}
+
+json_t *api_fields_json(struct fields *f, const char *path, const char *text, size_t len)
+{
+    f->members += body_members(text, len);
+    if (f->members <= MEMBERS_MAX)
+        return json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    api_fields_fail_status(f, 413, NULL, path, "Invalid '%s': the JSON in strings of this request has more than %d members and "
+                           "containers.", path, MEMBERS_MAX);
+    return NULL;
 }
 
 bool api_fields_int(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret_value)

@@ -2,7 +2,7 @@
 //
 //     struct fields f;
 //     api_fields_init(&f, r);
-//     api_fields_check(&f, table, n);                         // unknown and refused fields
+//     api_fields_check(&f, &api_chat_create_body);            // unknown and refused fields
 //     double t = 1;
 //     api_fields_number(&f, "temperature", 0, 2, &t);         // absent or null: t stays
 //     if (f.failed)
@@ -27,6 +27,7 @@ struct fields {
     int status;
     const char *code;  // OpenAI's code string; NULL: null
     err e;             // param and text
+    size_t members;    // in JSON that stood in strings, so far: api_fields_json
     const char *await; // failed for want of this model, which is not in memory yet; NULL: something was wrong
 };
 
@@ -38,28 +39,41 @@ enum field_use {
 };
 
 // Values of a refused field that ask for nothing. null always does.
-enum field_neutral {
-    NEUTRAL_NULL,   // only null
-    NEUTRAL_EMPTY,  // an empty string, array or object
-    NEUTRAL_FALSE,
-    NEUTRAL_TRUE,
-    NEUTRAL_ZERO,
-    NEUTRAL_ONE,
-    NEUTRAL_NO_CALL,  // "none" and "auto": without tools both mean that nothing is called
-    NEUTRAL_TEXT,     // {"type": "text"} and ["text"]
-};
+#define NEUTRAL_NULL "null"    // only null
+#define NEUTRAL_EMPTY "empty"  // an empty string, array or object
+#define NEUTRAL_FALSE "false"
+#define NEUTRAL_TRUE "true"
+#define NEUTRAL_ZERO "zero"    // or false
+#define NEUTRAL_ONE "one"
+#define NEUTRAL_NO_CALL "no call"  // "none" and "auto": without tools both mean that nothing is called
+#define NEUTRAL_TEXT "text"        // {"type": "text"} and ["text"]
 
 struct field {
     const char *name;
     enum field_use use;
-    enum field_neutral neutral;
+    // FIELD_REFUSED: what asks for nothing. Else what it may be, as /openapi.json says it (0: anything):
+    //     "string"  "boolean"  "object"  "any"  "integer 1..128"  "number 0..2"  "integer -1.."  "string: auto none" (one of these)
+    //     "[string]" an array of strings  "string|[string]" either  "!string" must be there, all others may be null or absent
+    const char *what;
 };
+
+// All that the body of an endpoint may have: its own fields, then those it shares with other endpoints. A route whose body has
+// fields has one (routes.h); it is called as its handler with _body behind: API_BODY(api_chat_create, chat_fields, generate).
+struct api_body {
+    const struct field *own;
+    size_t nown;
+    const struct field *shared;
+    const size_t *nshared;
+};
+#define API_BODY(handler, fields, with)                                                                       \
+    const struct api_body handler##_body = {fields, sizeof(fields) / sizeof *(fields), api_##with##_fields, \
+                                            &api_##with##_nfields}
 
 void api_fields_init(struct fields *f, struct request *r);
 
 // Refused fields fail by name. Unknown fields are listed in the answer's header x-ignored-fields; with strict_fields
-// they fail. `more` is a second table (the extensions shared by several endpoints) and may be NULL.
-void api_fields_check(struct fields *f, const struct field *table, size_t n, const struct field *more, size_t nmore);
+// they fail.
+void api_fields_check(struct fields *f, const struct api_body *body);
 
 // Records a failure with status 400 unless there is one already. The text must suit a client that looks for words in it
 // (openai-api.md §1.6): what would mislead it is cut.
@@ -90,5 +104,8 @@ bool api_fields_as_int(struct fields *f, const json_t *v, const char *path, int6
 bool api_fields_as_number(struct fields *f, const json_t *v, const char *path, double min, double max,
                           double *ret_value);
 bool api_fields_as_string(struct fields *f, const json_t *v, const char *path, const char **ret_value);
+// JSON that a string of the request holds; NULL: it is none (f has not failed), or the request holds too much of it. What
+// stands in a string was not counted with the body's values.
+json_t *api_fields_json(struct fields *f, const char *path, const char *text, size_t len);
 void api_fields_empty(struct fields *f, const char *path);  // an array that needs an element
 void api_fields_wrong_type(struct fields *f, const json_t *v, const char *path, const char *expected);

@@ -13,14 +13,13 @@
 #include "base/rng.h"
 #include "server/api/jsonout.h"
 #include "server/api/models.h"
+#include "server/api/sampling.h"
 #include "server/api/structured.h"
+#include "server/api/tools.h"
 #include "server/request.h"
 #include "server/server.h"
 
 enum {
-    MAX_STOPS = 4,
-    MAX_STOP_BYTES = 4096,
-    MAX_BIAS = 4096,
     MAX_TEXT = 256 << 20,  // of one answer; far beyond any context
     MAX_HELD = 64 << 10,   // then a stream opens although some prompts still wait for admission
 };
@@ -32,35 +31,57 @@ struct part {
 };
 
 const struct field api_generate_fields[] = {
-    {"model", FIELD_HONOURED, 0},
-    {"temperature", FIELD_HONOURED, 0},
-    {"top_p", FIELD_HONOURED, 0},
-    {"top_k", FIELD_HONOURED, 0},
-    {"min_p", FIELD_HONOURED, 0},
-    {"presence_penalty", FIELD_HONOURED, 0},
-    {"frequency_penalty", FIELD_HONOURED, 0},
-    {"repetition_penalty", FIELD_HONOURED, 0},
-    {"repeat_penalty", FIELD_HONOURED, 0},
-    {"logit_bias", FIELD_HONOURED, 0},
-    {"logprobs", FIELD_HONOURED, 0},
-    {"max_tokens", FIELD_HONOURED, 0},
-    {"min_tokens", FIELD_HONOURED, 0},
-    {"n", FIELD_HONOURED, 0},
-    {"seed", FIELD_HONOURED, 0},
-    {"stop", FIELD_HONOURED, 0},
-    {"ignore_eos", FIELD_HONOURED, 0},
-    {"stream", FIELD_HONOURED, 0},
-    {"stream_options", FIELD_HONOURED, 0},
-    {"return_progress", FIELD_HONOURED, 0},
+    {"model", FIELD_HONOURED, "string"},
+    {"temperature", FIELD_HONOURED, "number 0..2"},
+    {"top_p", FIELD_HONOURED, "number 0..1"},
+    {"top_k", FIELD_HONOURED, "integer -1.."},
+    {"min_p", FIELD_HONOURED, "number 0..1"},
+    {"presence_penalty", FIELD_HONOURED, "number -2..2"},
+    {"frequency_penalty", FIELD_HONOURED, "number -2..2"},
+    {"repetition_penalty", FIELD_HONOURED, "number 0.01..100"},
+    {"repeat_penalty", FIELD_HONOURED, "number 0.01..100"},
+    {"repeat_last_n", FIELD_HONOURED, "integer -1.."},
+    {"typical_p", FIELD_HONOURED, "number 0..1"},
+    {"top_n_sigma", FIELD_HONOURED, "number -1..100"},
+    {"xtc_probability", FIELD_HONOURED, "number 0..1"},
+    {"xtc_threshold", FIELD_HONOURED, "number 0..1"},
+    {"dry_multiplier", FIELD_HONOURED, "number 0..100"},
+    {"dry_base", FIELD_HONOURED, "number 1..100"},
+    {"dry_allowed_length", FIELD_HONOURED, "integer 1.."},
+    {"dry_penalty_last_n", FIELD_HONOURED, "integer -1.."},
+    {"dry_sequence_breakers", FIELD_HONOURED, "[string]"},
+    {"mirostat", FIELD_HONOURED, "integer 0..2"},
+    {"mirostat_mode", FIELD_HONOURED, "integer 0..2"},
+    {"mirostat_tau", FIELD_HONOURED, "number 0..100"},
+    {"mirostat_eta", FIELD_HONOURED, "number 0..1"},
+    {"dynatemp_range", FIELD_HONOURED, "number 0..2"},
+    {"dynatemp_exponent", FIELD_HONOURED, "number 0..100"},
+    {"logit_bias", FIELD_HONOURED, "object"},
+    {"bad_words", FIELD_HONOURED, "[string]"},
+    {"n_probs", FIELD_HONOURED, "integer 0..20"},
+    {"prompt_logprobs", FIELD_HONOURED, "integer 0..20"},
+    {"n_predict", FIELD_HONOURED, "integer -1.."},
+    {"min_tokens", FIELD_HONOURED, "integer 0.."},
+    {"n", FIELD_HONOURED, "integer 1..128"},
+    {"seed", FIELD_HONOURED, "integer"},
+    {"stop", FIELD_HONOURED, "string|[string]"},
+    {"stop_token_ids", FIELD_HONOURED, "[integer]"},
+    {"include_stop_str_in_output", FIELD_HONOURED, "boolean"},
+    {"skip_special_tokens", FIELD_HONOURED, "boolean"},
+    {"ignore_eos", FIELD_HONOURED, "boolean"},
+    {"stream", FIELD_HONOURED, "boolean"},
+    {"stream_options", FIELD_HONOURED, "object"},
+    {"return_progress", FIELD_HONOURED, "boolean"},
+    {"timings_per_token", FIELD_HONOURED, "boolean"},
     API_CALLER_FIELDS,
-    {"response_format", FIELD_HONOURED, 0},
-    {"structured_outputs", FIELD_HONOURED, 0},
-    {"guided_json", FIELD_HONOURED, 0},
-    {"guided_regex", FIELD_HONOURED, 0},
-    {"guided_choice", FIELD_HONOURED, 0},
-    {"guided_grammar", FIELD_HONOURED, 0},
-    {"grammar", FIELD_HONOURED, 0},
-    {"json_schema", FIELD_HONOURED, 0},
+    {"response_format", FIELD_HONOURED, "object"},
+    {"structured_outputs", FIELD_HONOURED, "object"},
+    {"guided_json", FIELD_HONOURED, "object|boolean|string"},
+    {"guided_regex", FIELD_HONOURED, "string"},
+    {"guided_choice", FIELD_HONOURED, "[string]"},
+    {"guided_grammar", FIELD_HONOURED, "string"},
+    {"grammar", FIELD_HONOURED, "string"},
+    {"json_schema", FIELD_HONOURED, "object|boolean|string"},
 
     {"user", FIELD_ACCEPTED, 0},
     {"safety_identifier", FIELD_ACCEPTED, 0},
@@ -73,26 +94,27 @@ const struct field api_generate_fields[] = {
     {"guided_decoding_backend", FIELD_ACCEPTED, 0},
 
     // Extensions of other servers that would change the answer.
-    {"n_predict", FIELD_REFUSED, NEUTRAL_NULL},
     {"guided_whitespace_pattern", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"grammar_lazy", FIELD_REFUSED, NEUTRAL_FALSE},
     {"grammar_triggers", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"typical_p", FIELD_REFUSED, NEUTRAL_ONE},
     {"tfs_z", FIELD_REFUSED, NEUTRAL_ONE},
     {"top_a", FIELD_REFUSED, NEUTRAL_ZERO},
-    {"mirostat", FIELD_REFUSED, NEUTRAL_ZERO},
-    {"mirostat_mode", FIELD_REFUSED, NEUTRAL_ZERO},
-    {"dynatemp_range", FIELD_REFUSED, NEUTRAL_ZERO},
-    {"dry_multiplier", FIELD_REFUSED, NEUTRAL_ZERO},
-    {"xtc_probability", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"samplers", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"min_keep", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"post_sampling_probs", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"allowed_token_ids", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"use_beam_search", FIELD_REFUSED, NEUTRAL_FALSE},
-    {"bad_words", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"stop_token_ids", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"include_stop_str_in_output", FIELD_REFUSED, NEUTRAL_FALSE},
-    {"skip_special_tokens", FIELD_REFUSED, NEUTRAL_TRUE},
     {"truncate_prompt_tokens", FIELD_REFUSED, NEUTRAL_NULL},
-    {"prompt_logprobs", FIELD_REFUSED, NEUTRAL_NULL},
     {"lora", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"lora_path", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"regex", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"ebnf", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"logits_processors", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"return_token_ids", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"return_tokens_as_token_ids", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"detokenize", FIELD_REFUSED, NEUTRAL_TRUE},
+    {"system_prompt", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"image_data", FIELD_REFUSED, NEUTRAL_EMPTY},
 };
 const size_t api_generate_nfields = sizeof api_generate_fields / sizeof *api_generate_fields;
 
@@ -115,8 +137,10 @@ static void release(void *object)
     for (int i = 0; i < g->ntasks; i++)
         if (g->tasks[i])
             task_free(g->tasks[i]);
-    for (int i = 0; g->choices && i < g->ntasks * g->settings.n; i++)
+    for (int i = 0; i < g->nchoices; i++)
         release_choice(&g->choices[i]);
+    for (int i = 0; g->prompts && i < g->ntasks; i++)
+        buf_done(&g->prompts[i]);
     free(g->tasks);
     buf_done(&g->held);
     buf_done(&g->out);
@@ -138,16 +162,9 @@ struct generation *api_generate_new(struct request *r, const struct api_format *
     task_free(defaults);
     g->settings.n = 1;
     g->settings.max_tokens = -1;
-    g->settings.logprobs = -1;
+    g->settings.logprobs = g->settings.prompt_logprobs = -1;
     arena_defer(&r->arena, release, g);
     return g;
-}
-
-static void read_float(struct fields *f, const char *name, double min, double max, float *ret_value)
-{
-    double d;
-    if (api_fields_number(f, name, min, max, &d))
-        *ret_value = (float)d;
 }
 
 static void read_small(struct fields *f, const char *name, int min, int max, int *ret_value)
@@ -157,96 +174,14 @@ static void read_small(struct fields *f, const char *name, int min, int max, int
         *ret_value = (int)i;
 }
 
-static void read_sampling(struct generation *g, struct fields *f)
-{
-    struct sampling *s = &g->settings.sampling;
-    int64_t seed;
-    read_float(f, "temperature", 0, 2, &s->temperature);
-    read_float(f, "top_p", 0, 1, &s->top_p);
-    read_float(f, "min_p", 0, 1, &s->min_p);
-    read_float(f, "presence_penalty", -2, 2, &s->presence_penalty);
-    read_float(f, "frequency_penalty", -2, 2, &s->frequency_penalty);
-    read_float(f, "repeat_penalty", 0.01, 100, &s->repetition_penalty);
-    read_float(f, "repetition_penalty", 0.01, 100, &s->repetition_penalty);
-    read_small(f, "top_k", -1, INT_MAX, &s->top_k);
-    s->top_k = s->top_k < 0 ? 0 : s->top_k;
-    if (api_fields_int(f, "seed", INT64_MIN, INT64_MAX, &seed))
-        s->seed = (uint64_t)seed;
-}
-
-static bool token_of(const char *key, int vocab, int32_t *ret_id)
-{
-    char *end;
-    long id = *key >= '0' && *key <= '9' ? strtol(key, &end, 10) : -1;
-    if (id < 0 || *end || id >= vocab)
-        return false;
-    *ret_id = (int32_t)id;
-    return true;
-}
-
-static void read_bias(struct generation *g, struct fields *f)
-{
-    const json_t *map;
-    if (!api_fields_object(f, "logit_bias", &map) || !json_object_size(map))
-        return;
-    if (json_object_size(map) > MAX_BIAS) {
-        api_fields_fail(f, "object_above_max_length", "logit_bias",
-                        "Invalid 'logit_bias': too many entries. Expected at most %d.", MAX_BIAS);
-        return;
-    }
-    size_t n = 0;
-    struct logit_bias *list = arena_alloc(&g->r->arena, json_object_size(map) * sizeof *list);
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)map, key, v) {
-        double bias = 0;
-        char path[96];
-        snprintf(path, sizeof path, "logit_bias.%.40s", key);
-        if (!token_of(key, g->model->vocab, &list[n].id))
-            api_fields_fail(f, "invalid_value", "logit_bias",
-                            "Invalid key in 'logit_bias': '%.40s'. Expected the id of a token of this model, 0 to %d.",
-                            key, g->model->vocab - 1);
-        else if (api_fields_as_number(f, v, path, -100, 100, &bias))
-            list[n++].bias = (float)bias;
-    }
-    g->settings.sampling.bias = list;
-    g->settings.sampling.nbias = n;
-}
-
-static void read_stop(struct generation *g, struct fields *f)
-{
-    const json_t *v = api_fields_get(f, "stop");
-    if (!v)
-        return;
-    size_t n = json_is_array(v) ? json_array_size(v) : 1, used = 0;
-    if (n > MAX_STOPS) {
-        api_fields_fail(f, "array_above_max_length", "stop",
-                        "Invalid 'stop': array too long. Expected an array with maximum length %d, but got an array "
-                        "with length %zu instead.", MAX_STOPS, n);
-        return;
-    }
-    const char **list = arena_alloc(&g->r->arena, MAX_STOPS * sizeof *list);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
-        if (!json_is_string(one))
-            api_fields_wrong_type(f, one, "stop", "a string or an array of strings");
-        else if (json_string_length(one) > MAX_STOP_BYTES)
-            api_fields_fail(f, "string_above_max_length", "stop",
-                            "Invalid 'stop': string too long. Expected at most %d bytes.", MAX_STOP_BYTES);
-        else if (*json_string_value(one))  // an empty one would end everything at once
-            list[used++] = json_string_value(one);
-    }
-    g->settings.stop = list;
-    g->settings.nstop = used;
-}
-
 static void read_stream(struct generation *g, struct fields *f)
 {
     const json_t *options;
     api_fields_bool(f, "stream", &g->stream);
     api_fields_bool(f, "return_progress", &g->settings.progress);
     g->settings.progress &= g->stream;
-    if (!g->stream || !api_fields_object(f, "stream_options", &options))
+    api_fields_bool(f, "timings_per_token", &g->timings);
+    if (!api_fields_object(f, "stream_options", &options) || !g->stream)
         return;
     const json_t *v = json_object_get(options, "include_usage");
     if (v && !json_is_boolean(v) && !json_is_null(v))
@@ -258,21 +193,27 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
 {
     if (!api_models_find(f, can, g->model))
         return;
-    read_sampling(g, f);
-    read_bias(g, f);
-    read_stop(g, f);
+    api_sampling_read(f, &g->r->arena, g->model->vocab, &g->settings);
     api_structured_read(f, &g->r->arena, &g->settings.grammar);
+    read_small(f, "n_predict", -1, INT_MAX, &g->settings.max_tokens);  // llama-server's name, with -1 for no limit; others win
     read_small(f, "n", 1, API_MAX_CHOICES, &g->settings.n);
     read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);
     api_fields_bool(f, "ignore_eos", &g->settings.ignore_eos);
     read_stream(g, f);
+    if (g->stream && g->settings.prompt_logprobs >= 0)  // as in vLLM
+        api_fields_fail(f, "invalid_value", "prompt_logprobs",
+                        "Invalid 'prompt_logprobs': they are not available in a stream.");
     api_caller_read(&g->caller, f);
 }
 
 bool api_generate_limit(struct generation *g, struct fields *f, const char *name, int min)
 {
     if (!api_fields_get(f, name))
-        return false;
+        return !strcmp(name, "max_tokens") && api_fields_get(f, "n_predict");
+    if (!strcmp(name, "max_tokens") && json_number_value(api_fields_get(f, name)) == -1) {  // llama-server: no limit
+        g->settings.max_tokens = -1;
+        return true;
+    }
     read_small(f, name, min, INT_MAX, &g->settings.max_tokens);
     if (!f->failed && g->settings.min_tokens > g->settings.max_tokens)
         api_fields_fail(f, "invalid_value", "min_tokens", "Invalid 'min_tokens': it is greater than '%s'.", name);
@@ -291,18 +232,7 @@ static void copy_settings(const struct generation *g, struct task *t)
     for (size_t i = 0; i < rules->nnames; i++)
         names[i] = arena_strdup(&t->arena, rules->names[i]);
     rules->names = names;
-    struct sampling *s = &t->generate.sampling;
-    if (s->nbias) {
-        struct logit_bias *bias = arena_alloc(&t->arena, s->nbias * sizeof *bias);
-        memcpy(bias, s->bias, s->nbias * sizeof *bias);
-        s->bias = bias;
-    }
-    if (g->settings.nstop) {
-        const char **stop = arena_alloc(&t->arena, g->settings.nstop * sizeof *stop);
-        for (size_t i = 0; i < g->settings.nstop; i++)
-            stop[i] = arena_strdup(&t->arena, g->settings.stop[i]);
-        t->generate.stop = stop;
-    }
+    api_sampling_copy(&t->generate, &t->arena);
 }
 
 struct task *api_generate_add(struct generation *g)
@@ -325,6 +255,11 @@ const char *api_generate_finish_name(const struct choice *c)
 {
     static const char *const names[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_CALLS] = "tool_calls"};
     return c->finished ? names[c->finish] : NULL;
+}
+
+const struct usage *api_generate_usage(const struct generation *g, int task)
+{
+    return &g->parts[task].usage;
 }
 
 uint64_t api_generate_fingerprint(const struct generation *g)
@@ -384,6 +319,38 @@ static void on_progress(struct generation *g, const struct event *ev)
         g->format->progress(g, ev);
 }
 
+static void add_ranked(struct buf *out, const struct token_alternative *a, int rank)
+{
+    if (out->data[out->len - 1] != '{')
+        buf_add_char(out, ',');
+    buf_printf(out, "\"%d\":{\"logprob\":", a->id);
+    api_jsonout_float(out, a->logprob);
+    buf_printf(out, ",\"rank\":%d,\"decoded_token\":", rank);
+    api_jsonout_string(out, a->bytes, a->len);
+    buf_add_char(out, '}');
+}
+
+// As vLLM has them: null for the first token, then for each an object of the token and the likeliest, by id.
+static void on_prompt(struct buf *out, const struct event *ev)
+{
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < ev->ntokens; i++) {
+        const struct token_logprob *t = &ev->tokens[i];
+        buf_add_str(out, i ? "," : "");
+        if (t->rank == 0) {
+            buf_add_str(out, "null");
+            continue;
+        }
+        buf_add_char(out, '{');
+        add_ranked(out, &t->token, t->rank);
+        for (int k = 0; k < t->ntop; k++)
+            if (t->top[k].id != t->token.id)
+                add_ranked(out, &t->top[k], k + 1);
+        buf_add_char(out, '}');
+    }
+    buf_add_char(out, ']');
+}
+
 static void *grown(void *list, int n, int *cap, size_t size)
 {
     if (n < *cap)
@@ -430,9 +397,10 @@ static void on_text(struct generation *g, int index, const struct event *ev)
     struct buf *to = place(g, c, ev);
     if (ev->ntokens && g->settings.logprobs >= 0)
         g->format->logprobs(c, ev);
-    if (!g->stream)
+    bool told = g->stream || g->format->pieces;
+    if (!told || ev->channel == CHANNEL_CALL)
         buf_add(to, ev->text, ev->len);
-    else if (ev->len || ev->ntokens || ev->name || ev->call_ends)
+    if (told && (ev->len || ev->ntokens || ev->name || ev->call_ends))
         g->format->text(g, index, ev);
 }
 
@@ -441,7 +409,7 @@ static void on_finish(struct generation *g, int index, enum finish finish)
     struct choice *c = &g->choices[index];
     c->finished = true;
     c->finish = finish;
-    if (g->stream)
+    if (g->stream || g->format->pieces)
         g->format->finish(g, index);
 }
 
@@ -490,6 +458,8 @@ static void handle(struct part *p, const struct event *ev)
         open_stream(g);
     else if (ev->kind == EVENT_PROGRESS)
         on_progress(g, ev);
+    else if (ev->kind == EVENT_PROMPT)
+        on_prompt(&g->prompts[p->first / g->settings.n], ev);
     else if (ev->kind == EVENT_TEXT)
         on_text(g, p->first + ev->choice, ev);
     else if (ev->kind == EVENT_FINISH)
@@ -506,15 +476,21 @@ static void word_error(const struct generation *g, err *e)
             err_wrap(e, "This model's maximum context length is %d tokens", g->model->context);
         snprintf(e->param, sizeof e->param, "%s", g->format->context_param);
     }
+    if (g->format->word)
+        g->format->word(g, e);
     api_fields_clean(e->text);
 }
 
 static void answer_error(struct generation *g)
 {
     err e = g->error;
+    const char *code = api_tools_word(g->tools, &e);
     word_error(g, &e);
-    if (!g->sse) {
-        reply_error(g->r, &e);
+    if (!g->sse) {  // which is gone with the answer
+        if (code)
+            reply_error_code(g->r, &e, code);
+        else
+            reply_error(g->r, &e);
         return;
     }
     request_problem(g->r, &e);
@@ -562,7 +538,7 @@ static void check_complete(struct generation *g)
     for (int i = 0; i < g->ntasks * g->settings.n && !g->error.code; i++) {
         if (!g->choices[i].finished)
             err_set(&g->error, ERR_INTERNAL, "choice %d ended without a finish reason", i);
-        else if (over(&g->choices[i]))
+        else if (over(&g->choices[i]) || g->prompts[i / g->settings.n].over)
             err_set(&g->error, ERR_INTERNAL, "the answer is larger than %d MB", MAX_TEXT >> 20);
     }
 }
@@ -671,7 +647,11 @@ static void make_choices(struct generation *g)
     g->parts = arena_alloc(a, (size_t)g->ntasks * sizeof *g->parts);
     g->tickets = arena_alloc(a, (size_t)g->ntasks * sizeof *g->tickets);
     g->choices = arena_alloc(a, (size_t)g->ntasks * (size_t)n * sizeof *g->choices);
-    for (int i = 0; i < g->ntasks * n; i++) {
+    g->prompts = arena_alloc(a, (size_t)g->ntasks * sizeof *g->prompts);
+    for (int i = 0; i < g->ntasks; i++)
+        buf_init(&g->prompts[i], MAX_TEXT);
+    g->nchoices = g->ntasks * n;
+    for (int i = 0; i < g->nchoices; i++) {
         buf_init(&g->choices[i].text, MAX_TEXT);
         buf_init(&g->choices[i].reasoning, MAX_TEXT);
         for (int k = 0; k < API_CHOICE_LISTS; k++)

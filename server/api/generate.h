@@ -28,6 +28,8 @@
 
 struct request;
 struct sse;
+struct api_tools;
+struct chunks;
 struct generation;
 
 enum { API_MAX_CHOICES = 128, API_MAX_PROMPTS = 2048, API_MAX_ALL_CHOICES = 4096, API_CHOICE_LISTS = 4 };
@@ -39,7 +41,7 @@ struct choice_call {
 };
 
 struct choice {
-    struct buf text, reasoning;         // whole answers only, as are the arguments of calls
+    struct buf text, reasoning;         // whole answers only; arguments of calls are kept in streams, too
     struct choice_call *calls;
     int ncalls, calls_cap;
     struct buf lists[API_CHOICE_LISTS]; // logprobs as JSON since the last chunk; what each holds is the format's affair
@@ -57,11 +59,13 @@ struct api_format {
     // The event's text; its tokens are in the choice's lists already, and its call, if any, is calls[ncalls - 1].
     void (*text)(struct generation *g, int index, const struct event *ev);
     void (*finish)(struct generation *g, int index);
+    bool pieces;  // text and finish are called for whole answers, too, and choices gather no text
     void (*progress)(struct generation *g, const struct event *ev);  // EVENT_PROGRESS; NULL: not told
     void (*end)(struct generation *g);    // the last events of an answer that went well
     void (*failed)(struct generation *g, const err *e);  // the last event of one that did not; NULL: {"error": ...}
     bool done;                            // then [DONE]
     void (*whole)(struct generation *g, struct buf *out);
+    void (*word)(const struct generation *g, err *e);  // brings an error into the endpoint's words; NULL: nothing to do
     // Appends an event's tokens to the choice's lists.
     void (*logprobs)(struct choice *c, const struct event *ev);
 };
@@ -73,7 +77,9 @@ struct generation {
     struct model_info *model;
     struct generate settings;  // copied into each task
     struct api_caller caller;
+    const struct api_tools *tools;  // whose names errors are worded with; NULL: none
     bool stream, include_usage;
+    bool timings;      // of the whole answer, at its end
 
     struct task **tasks;  // not yet submitted
     struct part *parts;   // one a task: who it is
@@ -81,10 +87,13 @@ struct generation {
     int ntasks, cap;
 
     void *own;         // the format's
+    struct chunks *chunks;  // chunks.c's
     pthread_mutex_t lock;
     int pending;       // tasks without EVENT_END, and the loop thread while it submits
     int submitted, started;
     struct choice *choices;  // ntasks * settings.n
+    int nchoices;      // as many as were made: a format may lower settings.n at the end and so show fewer, the first ones
+    struct buf *prompts;     // [ntasks] with prompt_logprobs: those of each prompt, as JSON
     struct usage usage;
     int64_t first_ns;  // when the first text came
     struct sse *sse;
@@ -108,6 +117,8 @@ void api_generate_start(struct generation *g);
 // ---- for formats
 // "stop", "length", "tool_calls"; NULL: not finished.
 const char *api_generate_finish_name(const struct choice *c);
+// What a task has counted so far.
+const struct usage *api_generate_usage(const struct generation *g, int task);
 // Changes when the model does, so that equal fingerprints and seeds mean equal answers.
 uint64_t api_generate_fingerprint(const struct generation *g);
 // An event of the stream, in one line: `name` NULL for one without. Kept while the stream is not open.

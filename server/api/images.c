@@ -18,24 +18,24 @@
 enum { SIDE_MAX = 65536, STEPS_MAX = 1000, PARTIALS_MAX = 3, DEFAULT_SIDE = 512 };
 
 static const struct field known[] = {
-    {"model", FIELD_HONOURED, 0},
-    {"prompt", FIELD_HONOURED, 0},
-    {"n", FIELD_HONOURED, 0},
-    {"size", FIELD_HONOURED, 0},
-    {"quality", FIELD_HONOURED, 0},
-    {"response_format", FIELD_HONOURED, 0},
-    {"output_format", FIELD_HONOURED, 0},
-    {"output_compression", FIELD_HONOURED, 0},
-    {"background", FIELD_HONOURED, 0},
-    {"stream", FIELD_HONOURED, 0},
-    {"partial_images", FIELD_HONOURED, 0},
+    {"model", FIELD_HONOURED, "string"},
+    {"prompt", FIELD_HONOURED, "!string"},
+    {"n", FIELD_HONOURED, "integer 1..10"},
+    {"size", FIELD_HONOURED, "string"},
+    {"quality", FIELD_HONOURED, "string"},
+    {"response_format", FIELD_HONOURED, "string: b64_json url"},
+    {"output_format", FIELD_HONOURED, "string: png jpeg webp"},
+    {"output_compression", FIELD_HONOURED, "integer 0..100"},
+    {"background", FIELD_HONOURED, "string: auto opaque"},
+    {"stream", FIELD_HONOURED, "boolean"},
+    {"partial_images", FIELD_HONOURED, "integer 0..3"},
 
-    {"negative_prompt", FIELD_HONOURED, 0},
-    {"seed", FIELD_HONOURED, 0},
-    {"steps", FIELD_HONOURED, 0},
-    {"guidance_scale", FIELD_HONOURED, 0},
-    {"scheduler", FIELD_HONOURED, 0},
-    {"progress", FIELD_HONOURED, 0},
+    {"negative_prompt", FIELD_HONOURED, "string"},
+    {"seed", FIELD_HONOURED, "integer -1.."},
+    {"steps", FIELD_HONOURED, "integer 1..1000"},
+    {"guidance_scale", FIELD_HONOURED, "number 0..1000"},
+    {"scheduler", FIELD_HONOURED, "string"},
+    {"progress", FIELD_HONOURED, "boolean"},
 
     {"user", FIELD_ACCEPTED, 0},
     {"safety_identifier", FIELD_ACCEPTED, 0},
@@ -52,6 +52,7 @@ static const struct field known[] = {
     {"lora", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"loras", FIELD_REFUSED, NEUTRAL_EMPTY},
 };
+API_BODY(api_images_create, known, caller);
 
 // Steps of a quality, in fifths of the model's own number.
 static const struct {
@@ -232,7 +233,7 @@ void api_images_create(struct request *r)
     struct fields f;
     struct model_info model = {0};
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_images_create_body);
     struct drawing *d = api_drawing_new(r);
     if (api_models_find(&f, CAN_IMAGE, &model)) {
         d->task->model = arena_strdup(&d->task->arena, model.name);

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "server/api/fields.h"
+#include "server/api/reasoning.h"
 
 enum { PATH = 96, MAX_CONTENT = 1 << 30, MAX_MESSAGES = 1 << 16 };
 
@@ -151,11 +152,37 @@ static void read_content(struct message *m)
 
 // ---- tool calls of earlier turns
 
-// {"name", "arguments"} with arguments as an object when the string holds one.
-static json_t *read_function(struct message *m, const json_t *function, const char *path)
+// Both spellings of no arguments.
+static bool is_blank(const char *s)
+{
+    return !s[strspn(s, " \t\r\n")];
+}
+
+// Arguments as the object they stand for; templates print it or walk through it. NULL after a failure.
+static json_t *read_arguments(struct message *m, const json_t *v, const char *path)
+{
+    const char *text = "";
+    if (json_is_object(v))
+        return json_incref((json_t *)v);
+    if (v && !api_fields_as_string(m->f, v, path, &text))
+        return NULL;
+    if (is_blank(text))
+        return json_object();
+    json_t *parsed = api_fields_json(m->f, path, text, json_string_length(v));
+    if (json_is_object(parsed))
+        return parsed;
+    if (!m->f->failed)
+        api_fields_fail(m->f, "invalid_value", path, "Invalid '%s': expected the text of a JSON object, but got %s.", path,
+                    parsed ? "another kind of JSON" : "no JSON");
+    json_decref(parsed);
+    return NULL;
+}
+
+// What stands in a call's "function" or "custom", as a function with arguments. NULL after a failure.
+static json_t *read_function(struct message *m, const json_t *function, bool custom, const char *path)
 {
     char at[PATH];
-    const char *name = NULL, *arguments = "";
+    const char *name = NULL, *input = "";
     if (!json_is_object(function)) {
         if (function)
             api_fields_wrong_type(m->f, function, path, "an object");
@@ -167,45 +194,55 @@ static json_t *read_function(struct message *m, const json_t *function, const ch
     snprintf(at, sizeof at, "%.80s.name", path);
     if (!v)
         missing(m->f, at);
-    else if (!api_fields_as_string(m->f, v, at, &name))
+    if (!v || !api_fields_as_string(m->f, v, at, &name))
         return NULL;
-    v = get(function, "arguments");
-    snprintf(at, sizeof at, "%.80s.arguments", path);
-    if (v && !json_is_object(v) && !api_fields_as_string(m->f, v, at, &arguments))
+    v = get(function, custom ? "input" : "arguments");
+    snprintf(at, sizeof at, "%.80s.%s", path, custom ? "input" : "arguments");
+    if (!custom) {
+        json_t *arguments = read_arguments(m, v, at);
+        return arguments ? json_pack("{s:s, s:o}", "name", name, "arguments", arguments) : NULL;
+    }
+    if (v && !api_fields_as_string(m->f, v, at, &input))
         return NULL;
-    if (m->f->failed)
-        return NULL;
-    json_t *parsed = json_is_object(v) ? json_incref((json_t *)v) : json_loads(arguments, 0, NULL);
-    if (!parsed)
-        parsed = *arguments ? json_incref((json_t *)v) : json_object();
-    return json_pack("{s:s, s:o}", "name", name, "arguments", parsed);
+    return json_pack("{s:s, s:{s:s}}", "name", name, "arguments", "input", input);
+}
+
+// "function" or "custom", where the call's name is; NULL after a failure.
+static const char *call_type(struct message *m, const json_t *call, int at)
+{
+    char path[PATH], field[48];
+    const json_t *type = get(call, "type");
+    if (!type || (json_is_string(type) && !strcmp(json_string_value(type), "function")))
+        return "function";
+    if (json_is_string(type) && !strcmp(json_string_value(type), "custom"))
+        return "custom";
+    snprintf(field, sizeof field, "tool_calls[%d].type", at);
+    path_of(m, field, path);
+    api_fields_fail(m->f, "unsupported_value", path,
+                    "Unsupported value for '%s'. Supported values are: 'function' and 'custom'.", path);
+    return NULL;
 }
 
 static void read_call(struct message *m, const json_t *call, int at, json_t *calls)
 {
     char path[PATH], field[48];
+    const char *s, *type;
     snprintf(field, sizeof field, "tool_calls[%d]", at);
     path_of(m, field, path);
     if (!json_is_object(call)) {
         api_fields_wrong_type(m->f, call, path, "an object");
         return;
     }
-    const json_t *type = get(call, "type"), *id = get(call, "id");
-    const char *s;
-    snprintf(field, sizeof field, "tool_calls[%d].type", at);
-    path_of(m, field, path);
-    if (type && (!json_is_string(type) || strcmp(json_string_value(type), "function"))) {
-        api_fields_fail(m->f, "unsupported_value", path,
-                        "Unsupported value for '%s'. Supported values are: 'function'.", path);
+    if (!(type = call_type(m, call, at)))
         return;
-    }
+    const json_t *id = get(call, "id");
     snprintf(field, sizeof field, "tool_calls[%d].id", at);
     path_of(m, field, path);
     if (id && !api_fields_as_string(m->f, id, path, &s))
         return;
-    snprintf(field, sizeof field, "tool_calls[%d].function", at);
+    snprintf(field, sizeof field, "tool_calls[%d].%s", at, type);
     path_of(m, field, path);
-    json_t *function = read_function(m, get(call, "function"), path);
+    json_t *function = read_function(m, get(call, type), !strcmp(type, "custom"), path);
     if (!function)
         return;
     json_t *out = json_pack("{s:s, s:o}", "type", "function", "function", function);
@@ -227,7 +264,7 @@ static void read_calls(struct message *m)
     for (size_t i = 0; i < json_array_size(list) && !m->f->failed; i++)
         read_call(m, json_array_get(list, i), (int)i, calls);
     path_of(m, "function_call", path);
-    json_t *function = old && !m->f->failed ? read_function(m, old, path) : NULL;
+    json_t *function = old && !m->f->failed ? read_function(m, old, false, path) : NULL;
     if (function)
         json_array_append_new(calls, json_pack("{s:s, s:o}", "type", "function", "function", function));
     if (json_array_size(calls))
@@ -286,11 +323,20 @@ static void refuse_audio(struct message *m)
                     "Unsupported value: '%s' refers to an audio answer, which this server does not keep.", path);
 }
 
-// What templates of other servers' users look at (reasoning_content, thinking, ...).
+// A thinking model's thoughts, under the name most templates look for.
+static void read_thoughts(struct message *m)
+{
+    const json_t *thoughts = get(m->in, "reasoning");
+    read_string(m, "reasoning_content", false);
+    if (json_is_string(thoughts) && !json_object_get(m->out, "reasoning_content"))
+        json_object_set(m->out, "reasoning_content", (json_t *)thoughts);
+}
+
+// What templates of other servers' users look at (thinking, ...).
 static void copy_others(struct message *m)
 {
     static const char *const handled[] = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call",
-                                          "refusal", "audio", "annotations"};
+                                          "refusal", "audio", "annotations", "reasoning_content"};
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)m->in, name, v) {
@@ -321,6 +367,8 @@ static json_t *read_message(struct fields *f, const json_t *in, int index)
         read_string(&m, "name", is_role(&m, "function"));
     if (!f->failed)
         read_string(&m, "tool_call_id", is_role(&m, "tool"));
+    if (!f->failed && is_role(&m, "assistant"))
+        read_thoughts(&m);
     refuse_audio(&m);
     copy_others(&m);
     if (f->failed) {
@@ -328,6 +376,33 @@ static json_t *read_message(struct fields *f, const json_t *in, int index)
         return NULL;
     }
     return m.out;
+}
+
+static bool has_role(const json_t *m, const char *role)
+{
+    return !strcmp(json_string_value(json_object_get(m, "role")), role);
+}
+
+// A result answers one of the calls of the last message that made any. Calls without an id are answered by order.
+static void check_result(struct fields *f, const json_t *result, const json_t *calls, int index)
+{
+    const json_t *id = json_object_get(result, "tool_call_id"), *call;
+    size_t i;
+    if (!json_is_string(id))
+        return;
+    json_array_foreach(calls, i, call) {
+        const json_t *of = json_object_get(call, "id");
+        if (!of || json_equal(of, id))
+            return;
+    }
+    if (calls)
+        api_fields_fail(f, NULL, "messages",
+                        "Invalid 'messages[%d].tool_call_id': '%.64s' is none of the 'tool_calls' of the assistant message "
+                        "before it.", index, json_string_value(id));
+    else
+        api_fields_fail(f, NULL, "messages",
+                        "Invalid 'messages[%d]': a message of role 'tool' must follow an assistant message with 'tool_calls'.",
+                        index);
 }
 
 static json_t *read_messages(struct fields *f)
@@ -349,10 +424,15 @@ static json_t *read_messages(struct fields *f)
         return NULL;
     }
     json_t *out = json_array();
+    const json_t *calls = NULL;
     for (size_t i = 0; i < json_array_size(list) && !f->failed; i++) {
         json_t *m = read_message(f, json_array_get(list, i), (int)i);
-        if (m)
-            json_array_append_new(out, m);
+        if (!m)
+            break;
+        json_array_append_new(out, m);
+        if (has_role(m, "tool"))
+            check_result(f, m, calls, (int)i);
+        calls = json_object_get(m, "tool_calls") ? json_object_get(m, "tool_calls") : calls;
     }
     if (f->failed) {
         json_decref(out);
@@ -364,8 +444,15 @@ static json_t *read_messages(struct fields *f)
 // The array is not empty.
 static bool ends_with_assistant(const json_t *messages)
 {
+    return has_role(json_array_get(messages, json_array_size(messages) - 1), "assistant");
+}
+
+// An assistant's text at the end is the beginning of the answer, as llama-server has it; a call is a turn of its own.
+static bool ends_with_beginning(const json_t *messages)
+{
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    return !strcmp(json_string_value(json_object_get(last, "role")), "assistant");
+    return ends_with_assistant(messages) && !json_object_get(last, "tool_calls") &&
+           json_string_length(json_object_get(last, "content")) > 0;
 }
 
 // ---- the whole prompt
@@ -381,26 +468,17 @@ static void check_kwargs(struct fields *f, const json_t *kwargs)
                             "Invalid 'chat_template_kwargs': '%s' is set by the request's other fields.", own[i]);
 }
 
-// What a template sees beside the messages; NULL: nothing. A new reference. "reasoning_effort" is a variable, too.
-static json_t *read_kwargs(struct fields *f)
+// What a template sees beside the messages; NULL: nothing. A new reference.
+json_t *api_messages_kwargs(struct fields *f)
 {
-    static const char *const efforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     const json_t *given = NULL;
-    const char *effort = NULL;
+    struct api_reasoning reasoning;
     if (api_fields_object(f, "chat_template_kwargs", &given))
         check_kwargs(f, given);
-    if (!api_fields_string(f, "reasoning_effort", &effort))
+    api_reasoning_read(f, &reasoning);
+    json_t *kwargs = api_reasoning_kwargs(&reasoning);
+    if (!kwargs)
         return json_incref((json_t *)given);
-    bool known = false;
-    for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
-        known |= !strcmp(effort, efforts[i]);
-    if (!known)
-        api_fields_fail(f, "invalid_value", "reasoning_effort",
-                        "Invalid value: '%.40s'. Supported values are: 'none', 'minimal', 'low', 'medium', 'high', "
-                        "'xhigh' and 'max'.", effort);
-    json_t *kwargs = json_pack("{s:s}", "reasoning_effort", effort);
-    if (!strcmp(effort, "none"))  // what templates with a thinking switch call it
-        json_object_set_new(kwargs, "enable_thinking", json_false());
     if (given)
         json_object_update(kwargs, (json_t *)given);
     return kwargs;
@@ -410,7 +488,8 @@ static void read_turn(struct fields *f, struct prompt *p)
 {
     bool generation_prompt = true;
     bool said = api_fields_bool(f, "add_generation_prompt", &generation_prompt);
-    api_fields_bool(f, "continue_final_message", &p->continue_final_message);
+    if (!api_fields_bool(f, "continue_final_message", &p->continue_final_message) && !said && p->messages)
+        p->continue_final_message = ends_with_beginning(p->messages);
     p->add_generation_prompt = generation_prompt && !p->continue_final_message;
     if (p->continue_final_message && said && generation_prompt)
         api_fields_fail(f, "invalid_value", "continue_final_message",
@@ -437,7 +516,7 @@ void api_messages_prompt(struct fields *f, struct arena *a, struct prompt *ret_p
     struct prompt p = {0};
     const json_t *documents = NULL;
     api_fields_array(f, "documents", &documents);
-    json_t *messages = p.messages = read_messages(f), *kwargs = read_kwargs(f);
+    json_t *messages = p.messages = read_messages(f), *kwargs = api_messages_kwargs(f);
     read_turn(f, &p);
     if (!f->failed) {
         p.messages = api_messages_own(a, messages);

@@ -14,6 +14,9 @@ struct prompt;
 // What *ret_prompt points to is the arena's own. On a failure f names the path of what is wrong and *ret_prompt is as
 // before.
 void api_messages_prompt(struct fields *f, struct arena *a, struct prompt *ret_prompt);
+// What a template sees beside the messages: chat_template_kwargs and what the fields of reasoning say. A new reference; NULL:
+// nothing.
+struct json_t *api_messages_kwargs(struct fields *f);
 // A copy that is freed with the arena; NULL for NULL. Tasks are freed on other threads than requests, and reference
 // counts must not be shared between threads.
 struct json_t *api_messages_own(struct arena *a, const struct json_t *v);

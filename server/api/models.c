@@ -61,6 +61,8 @@ static json_t *modalities(unsigned can, bool output)
 // What only models with some task have.
 static void add_details(json_t *meta, const struct model_info *m)
 {
+    if (m->can & CAN_COMPLETE)
+        json_object_set_new(meta, "suffix", json_boolean(m->fills));
     if (m->can & CAN_EMBED)
         json_object_set_new(meta, "dimensions", json_integer(m->dimensions));
     if (m->can & CAN_TRANSCRIBE)
@@ -224,16 +226,22 @@ static bool read_name(struct fields *f, const char **ret_name)
 
 // ---- in and out of memory
 
+static const struct field model_fields[] = {
+    {"model", FIELD_HONOURED, "!string"},
+};
+static const size_t none = 0;
+const struct api_body api_models_load_body = {model_fields, 1, NULL, &none};
+const struct api_body api_models_unload_body = {model_fields, 1, NULL, &none};
+
 static void change(struct request *r, err_code (*ask)(struct engine *en, const char *name, err *e))
 {
-    static const struct field known[] = {{"model", FIELD_HONOURED, 0}};
     struct engine *en = server_engine(r->server);
     struct model_info info;
     struct fields f;
     const char *name = NULL;
     err e = {0};
     api_fields_init(&f, r);
-    api_fields_check(&f, known, 1, NULL, 0);
+    api_fields_check(&f, &api_models_load_body);
     if (!api_fields_missing(&f, "model") && read_name(&f, &name) && !find(r, name, &info))
         fail_unknown(&f, name);
     if (f.failed) {

@@ -43,23 +43,24 @@ struct speech {
 };
 
 static const struct field speech_fields[] = {
-    {"model", FIELD_HONOURED, 0},
-    {"input", FIELD_HONOURED, 0},
-    {"voice", FIELD_HONOURED, 0},
-    {"response_format", FIELD_HONOURED, 0},
-    {"speed", FIELD_HONOURED, 0},
-    {"stream_format", FIELD_HONOURED, 0},
-    {"stream", FIELD_HONOURED, 0},
-    {"temperature", FIELD_HONOURED, 0},
-    {"top_p", FIELD_HONOURED, 0},
-    {"repetition_penalty", FIELD_HONOURED, 0},
-    {"seed", FIELD_HONOURED, 0},
-    {"max_tokens", FIELD_HONOURED, 0},
+    {"model", FIELD_HONOURED, "string"},
+    {"input", FIELD_HONOURED, "!string"},
+    {"voice", FIELD_HONOURED, "!string|object"},
+    {"response_format", FIELD_HONOURED, "string: mp3 opus flac wav pcm"},
+    {"speed", FIELD_HONOURED, "number 0.25..4"},
+    {"stream_format", FIELD_HONOURED, "string: audio sse"},
+    {"stream", FIELD_HONOURED, "boolean"},
+    {"temperature", FIELD_HONOURED, "number 0..2"},
+    {"top_p", FIELD_HONOURED, "number 0..1"},
+    {"repetition_penalty", FIELD_HONOURED, "number 0.01..10"},
+    {"seed", FIELD_HONOURED, "integer"},
+    {"max_tokens", FIELD_HONOURED, "integer 1.."},
 
     {"instructions", FIELD_ACCEPTED, 0},
     {"language", FIELD_ACCEPTED, 0},
     {"user", FIELD_ACCEPTED, 0},
 };
+API_BODY(api_speech_create, speech_fields, caller);
 
 // ---- fields
 
@@ -332,8 +333,7 @@ void api_speech_create(struct request *r)
     api_job_init(&s->job, r, on_event, answer);
     arena_defer(&r->arena, release, s);
     api_fields_init(&f, r);
-    api_fields_check(&f, speech_fields, sizeof speech_fields / sizeof *speech_fields, api_caller_fields,
-                     api_caller_nfields);
+    api_fields_check(&f, &api_speech_create_body);
     read_all(s, &f);
     if (f.failed)
         api_fields_reply(&f);

@@ -54,27 +54,60 @@ static void set_schema(struct reader *r, const char *field, const json_t *v)
         api_fields_wrong_type(r->f, v, field, "an object");
 }
 
+// The form before `format` was there, {"structures": [{"begin", "schema", "end"}], "triggers": [TEXT]}, as it is now.
+static json_t *of_structures(const json_t *tag)
+{
+    json_t *tags = json_array(), *one;
+    size_t i;
+    json_array_foreach(json_object_get(tag, "structures"), i, one)
+        json_array_append_new(tags, json_pack("{s:s, s:O*, s:O*, s:{s:s, s:O*}}", "type", "tag", "begin",
+                                              json_object_get(one, "begin"), "end", json_object_get(one, "end"), "content",
+                                              "type", "json_schema", "json_schema", json_object_get(one, "schema")));
+    return json_pack("{s:s, s:{s:s, s:o, s:O*}}", "type", "structural_tag", "format", "type", "triggered_tags", "tags", tags,
+                     "triggers", json_object_get(tag, "triggers"));
+}
+
+// A structural tag, or its text.
+static void set_structure(struct reader *r, const char *field, const json_t *v)
+{
+    json_t *parsed = json_is_string(v) ? json_loadb(json_string_value(v), json_string_length(v), 0, NULL) : NULL;
+    const json_t *tag = parsed ? parsed : v;
+    json_t *old = json_is_array(json_object_get(tag, "structures")) ? of_structures(tag) : NULL;
+    if (json_is_object(tag))
+        set_json(r, field, GRAMMAR_STRUCTURE, old ? old : tag);
+    else if (json_is_string(v))
+        api_fields_fail(r->f, "invalid_value", field, "Invalid '%s': a text that is not a JSON object.", field);
+    else
+        api_fields_wrong_type(r->f, v, field, "an object");
+    json_decref(old);
+    json_decref(parsed);
+}
+
 static void set_choices(struct reader *r, const char *field, const json_t *v)
 {
-    if (json_is_array(v))
-        set_json(r, field, GRAMMAR_CHOICE, v);
-    else
+    const json_t *one;
+    size_t i;
+    if (!json_is_array(v))
         api_fields_wrong_type(r->f, v, field, "an array of strings");
+    json_array_foreach(v, i, one)
+        if (!json_is_string(one))
+            api_fields_wrong_type(r->f, one, field, "strings in the array");
+    set_json(r, field, GRAMMAR_CHOICE, v);
 }
 
 // ---- response_format
 
-static void read_name(struct reader *r, const json_t *v)
+static void read_name(struct reader *r, const char *path, const json_t *v)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     const char *name = json_string_value(v);
     if (!v || json_is_null(v) || r->f->failed)
         return;
     if (!name)
-        api_fields_wrong_type(r->f, v, "response_format.json_schema.name", "a string");
+        api_fields_wrong_type(r->f, v, path, "a string");
     else if (!*name || strlen(name) > 64 || strspn(name, allowed) != strlen(name))
-        api_fields_fail(r->f, "invalid_value", "response_format.json_schema.name",
-                        "Invalid 'response_format.json_schema.name': expected 1 to 64 letters, digits, underscores or dashes.");
+        api_fields_fail(r->f, "invalid_value", path, "Invalid '%s': expected 1 to 64 letters, digits, underscores or dashes.",
+                        path);
     else
         r->out->name = arena_strdup(r->arena, name);
 }
@@ -101,7 +134,7 @@ static void read_json_schema(struct reader *r, const json_t *format)
         set_json(r, "response_format", GRAMMAR_JSON_SCHEMA, schema);
     else
         api_fields_wrong_type(r->f, schema, "response_format.json_schema.schema", "an object");
-    read_name(r, json_object_get(v, "name"));
+    read_name(r, "response_format.json_schema.name", json_object_get(v, "name"));
 }
 
 static void read_format(struct reader *r)
@@ -122,10 +155,53 @@ static void read_format(struct reader *r)
         set(r, "response_format", GRAMMAR_JSON_OBJECT, "", 0);
     else if (!strcmp(type, "json_schema"))
         read_json_schema(r, format);
+    else if (!strcmp(type, "structural_tag"))
+        set_structure(r, "response_format", format);
     else if (strcmp(type, "text") != 0)
         api_fields_fail(r->f, "unsupported_value", "response_format",
                         "Unsupported value: 'response_format' of type '%.40s' is not supported. Supported are 'text', "
-                        "'json_object' and 'json_schema'.", type);
+                        "'json_object', 'json_schema' and 'structural_tag'.", type);
+}
+
+// ---- text.format of responses: the same without the inner object, which is accepted, too
+
+static void read_flat_schema(struct reader *r, const json_t *format)
+{
+    const json_t *inner = json_object_get(format, "json_schema"), *from = json_is_object(inner) ? inner : format;
+    const json_t *schema = json_object_get(from, "schema"), *strict = json_object_get(from, "strict");
+    const json_t *name = json_object_get(from, "name");
+    if (!name || json_is_null(name))
+        api_fields_fail(r->f, "missing_required_parameter", "text.format.name", "Missing required parameter: 'text.format.name'.");
+    else if (!schema || json_is_null(schema))
+        api_fields_fail(r->f, "missing_required_parameter", "text.format.schema",
+                        "Missing required parameter: 'text.format.schema'.");
+    else if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+        api_fields_wrong_type(r->f, strict, "text.format.strict", "a boolean");
+    else if (json_is_object(schema) || json_is_boolean(schema))
+        set_json(r, "text.format.schema", GRAMMAR_JSON_SCHEMA, schema);
+    else
+        api_fields_wrong_type(r->f, schema, "text.format.schema", "an object");
+    read_name(r, "text.format.name", name);
+}
+
+void api_structured_flat(struct fields *f, struct arena *a, const json_t *format, struct grammar_request *ret_grammar)
+{
+    struct reader r = {f, a, ret_grammar};
+    const json_t *v = json_object_get(format, "type");
+    const char *type = json_string_value(v);
+    if (!json_is_object(format))
+        api_fields_wrong_type(f, format, "text.format", "an object");
+    else if (!v)
+        api_fields_fail(f, "missing_required_parameter", "text.format.type", "Missing required parameter: 'text.format.type'.");
+    else if (!type)
+        api_fields_wrong_type(f, v, "text.format.type", "a string");
+    else if (!strcmp(type, "json_object"))
+        set(&r, "text.format", GRAMMAR_JSON_OBJECT, "", 0);
+    else if (!strcmp(type, "json_schema"))
+        read_flat_schema(&r, format);
+    else if (strcmp(type, "text") != 0)
+        api_fields_fail(f, "invalid_value", "text.format.type",
+                        "Invalid value: '%.40s'. Supported values are: 'text', 'json_object' and 'json_schema'.", type);
 }
 
 // ---- the others
@@ -140,13 +216,15 @@ static void read_one(struct reader *r, const char *field, const char *name, cons
         set_text(r, field, GRAMMAR_REGEX, v);
     else if (!strcmp(name, "choice"))
         set_choices(r, field, v);
+    else if (!strcmp(name, "structural_tag"))
+        set_structure(r, field, v);
     else
         set_text(r, field, GRAMMAR_GBNF, v);
 }
 
 static void read_structured(struct reader *r)
 {
-    static const char *const names[] = {"json", "regex", "choice", "grammar"};
+    static const char *const names[] = {"json", "regex", "choice", "grammar", "structural_tag"};
     const json_t *map;
     const char *key;
     json_t *v;

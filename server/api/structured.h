@@ -10,5 +10,7 @@ struct arena;
 // At most one of them; what it says goes to *ret_grammar, whose texts lie in the arena. Only the shape of the fields is
 // checked here: the grammar itself is compiled by the engine, which answers with an error naming the field.
 void api_structured_read(struct fields *f, struct arena *a, struct grammar_request *ret_grammar);
+// The same from the value of text.format (responses).
+void api_structured_flat(struct fields *f, struct arena *a, const json_t *format, struct grammar_request *ret_grammar);
 // A copy whose texts lie in another arena.
 struct grammar_request api_structured_copy(const struct grammar_request *g, struct arena *a);

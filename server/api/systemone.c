@@ -315,16 +315,24 @@ static void write(const struct judge *j, struct buf *out)
     buf_add_str(out, "}}");
 }
 
+static const struct field systemone_fields[] = {
+    {"model", FIELD_HONOURED, "string"},
+    {"state", FIELD_HONOURED, "!any"},
+    {"questions", FIELD_HONOURED, "!object"},
+    {"instructions", FIELD_HONOURED, "any"},
+    {"images", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"assets", FIELD_REFUSED, NEUTRAL_EMPTY},
+    {"chat_template_kwargs", FIELD_ACCEPTED, 0},
+    {"keep_alive", FIELD_ACCEPTED, 0},
+    {"stream", FIELD_REFUSED, NEUTRAL_FALSE},
+};
+API_BODY(api_systemone_create, systemone_fields, caller);
+
 void api_systemone_create(struct request *r)
 {
-    static const struct field known[] = {
-        {"model", FIELD_HONOURED, 0}, {"state", FIELD_HONOURED, 0}, {"questions", FIELD_HONOURED, 0},
-        {"instructions", FIELD_HONOURED, 0}, {"images", FIELD_REFUSED, NEUTRAL_EMPTY},
-        {"assets", FIELD_REFUSED, NEUTRAL_EMPTY}, {"chat_template_kwargs", FIELD_ACCEPTED, 0},
-        {"keep_alive", FIELD_ACCEPTED, 0}, {"stream", FIELD_REFUSED, NEUTRAL_FALSE}};
     struct fields f;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_systemone_create_body);
     const json_t *questions = questions_of(&f);
     if (f.failed) {
         api_fields_reply(&f);

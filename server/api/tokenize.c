@@ -1,5 +1,5 @@
-// tokenize.c - POST /tokenize, /detokenize and /apply-template, as llama-server answers them: one engine task each,
-// whose events are collected and answered when it ends.
+// tokenize.c - POST /tokenize, /detokenize and /apply-template, as llama-server answers them, and the first two also as
+// vLLM does (its fields `prompt` and `messages`): one engine task each, whose events are collected and answered when it ends.
 //
 // The collector lives in the request's arena. The handler fills it on the loop thread; after the submit only the engine
 // thread that runs the task's events touches it, except for the ticket, which only the loop thread does.
@@ -16,6 +16,7 @@
 #include "server/api/jsonout.h"
 #include "server/api/messages.h"
 #include "server/api/models.h"
+#include "server/api/reasoning.h"
 #include "server/request.h"
 #include "server/server.h"
 
@@ -25,6 +26,8 @@ struct collector {
     struct request *r;
     const char *name;  // the answer's one field
     bool pieces;
+    uint64_t limit;    // 0, or what one request may have: the answer is vLLM's
+    size_t count;
     struct buf out;    // text, or the elements of an array
     struct ticket ticket;
 };
@@ -46,6 +49,7 @@ static void add_piece(struct collector *c, int32_t id, const struct token_altern
 
 static void add_ids(struct collector *c, const struct event *ev)
 {
+    c->count += ev->nids;
     for (size_t i = 0; i < ev->nids; i++) {
         if (c->out.len)
             buf_add_char(&c->out, ',');
@@ -68,6 +72,12 @@ static void answer(struct collector *c, bool text)
         buf_add(&json, c->out.data ? c->out.data : "", c->out.len);
         buf_add_char(&json, ']');
     }
+    if (text && !strcmp(c->name, "content")) {  // vLLM's name for it
+        buf_add_str(&json, ",\"prompt\":");
+        api_jsonout_string(&json, c->out.data ? c->out.data : "", c->out.len);
+    }
+    if (c->limit)
+        buf_printf(&json, ",\"count\":%zu,\"max_model_len\":%llu,\"token_strs\":null", c->count, (unsigned long long)c->limit);
     buf_add_char(&json, '}');
     if (json.over || c->out.over) {
         err e;
@@ -117,7 +127,7 @@ static struct task *make_task(enum task_kind kind, const struct model_info *mode
 }
 
 // Takes the task, which is NULL when f has failed.
-static void start(struct fields *f, struct task *t, const char *name)
+static void start(struct fields *f, struct task *t, const char *name, uint64_t limit)
 {
     struct request *r = f->r;
     struct api_caller caller;
@@ -130,7 +140,7 @@ static void start(struct fields *f, struct task *t, const char *name)
     }
     api_caller_fill(&caller, t);
     struct collector *c = arena_alloc(&r->arena, sizeof *c);
-    *c = (struct collector){.r = r, .name = name, .pieces = t->tokenize.with_pieces};
+    *c = (struct collector){.r = r, .name = name, .pieces = t->tokenize.with_pieces, .limit = limit};
     buf_init(&c->out, MAX_ANSWER);
     arena_defer(&r->arena, release, c);
     t->on_event = on_event;
@@ -148,13 +158,13 @@ static void start(struct fields *f, struct task *t, const char *name)
 }
 
 // The text, as memory of the task.
-static void read_content(struct fields *f, struct task *t)
+static void read_content(struct fields *f, struct task *t, const char *name)
 {
-    const json_t *v = api_fields_get(f, "content");
+    const json_t *v = api_fields_get(f, name);
     size_t len = json_string_length(v);
     char *copy = mem_try(len + 1);
     if (!copy) {
-        api_fields_fail(f, "invalid_value", "content", "Invalid 'content': no memory for %zu bytes.", len);
+        api_fields_fail(f, "invalid_value", name, "Invalid '%s': no memory for %zu bytes.", name, len);
         return;
     }
     memcpy(copy, json_string_value(v), len);
@@ -163,27 +173,75 @@ static void read_content(struct fields *f, struct task *t)
     t->tokenize.prompt.text_len = len;
 }
 
+static void read_chat(struct fields *f, struct task *t)
+{
+    const json_t *tools = NULL;
+    api_fields_array(f, "tools", &tools);
+    api_messages_prompt(f, &t->arena, &t->tokenize.prompt);
+    t->tokenize.prompt.tools = json_array_size(tools) ? api_messages_own(&t->arena, tools) : NULL;
+}
+
+static const struct field encode_fields[] = {
+    {"model", FIELD_HONOURED, "string"},
+    {"content", FIELD_HONOURED, "string"},
+    {"prompt", FIELD_HONOURED, "string"},
+    {"add_special", FIELD_HONOURED, "boolean"},
+    {"add_special_tokens", FIELD_HONOURED, "boolean"},
+    {"with_pieces", FIELD_HONOURED, "boolean"},
+    {"return_token_strs", FIELD_REFUSED, NEUTRAL_FALSE},
+
+    {"messages", FIELD_HONOURED, "[object]"},  // from here on: of a chat
+    {"tools", FIELD_HONOURED, "[object]"},
+    {"documents", FIELD_HONOURED, "[object]"},
+    {"add_generation_prompt", FIELD_HONOURED, "boolean"},
+    {"continue_final_message", FIELD_HONOURED, "boolean"},
+    {"chat_template_kwargs", FIELD_HONOURED, "object"},
+    API_REASONING_FIELDS,
+};
+API_BODY(api_tokenize_encode, encode_fields, caller);
+
+// Which of the three holds what is to be told in ids. What another one says would be lost: it is refused.
+static const char *source(struct fields *f)
+{
+    const char *name = "content";
+    bool chat = false;
+    if (!api_fields_get(f, name))
+        name = api_fields_get(f, "prompt") ? "prompt" : api_fields_get(f, "messages") ? "messages" : name;
+    else if (api_fields_get(f, "prompt"))
+        api_fields_fail(f, "invalid_value", "prompt", "Invalid 'prompt': 'content' is there as well. Only one of them may be.");
+    for (size_t i = 0; strcmp(name, "messages") && i < sizeof encode_fields / sizeof *encode_fields; i++) {
+        const char *field = encode_fields[i].name;
+        chat = chat || !strcmp(field, "messages");
+        if (chat && api_fields_get(f, field))
+            api_fields_fail(f, "invalid_value", field, "Invalid '%s': it goes with 'messages' and without '%s'.", field, name);
+    }
+    return name;
+}
+
 void api_tokenize_encode(struct request *r)
 {
-    static const struct field known[] = {{"model", FIELD_HONOURED, 0}, {"content", FIELD_HONOURED, 0},
-                                         {"add_special", FIELD_HONOURED, 0}, {"with_pieces", FIELD_HONOURED, 0}};
     struct fields f;
     struct model_info model;
-    const char *content;
-    bool add_special = false, with_pieces = false;
+    const char *text;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
-    if (!api_fields_missing(&f, "content"))
-        api_fields_string(&f, "content", &content);
+    api_fields_check(&f, &api_tokenize_encode_body);
+    const char *name = source(&f);
+    bool chat = !strcmp(name, "messages"), vllm = chat || !strcmp(name, "prompt"), add_special = vllm && !chat, pieces = false;
+    if (!chat && !api_fields_missing(&f, name))
+        api_fields_string(&f, name, &text);
     api_fields_bool(&f, "add_special", &add_special);
-    api_fields_bool(&f, "with_pieces", &with_pieces);
+    api_fields_bool(&f, "add_special_tokens", &add_special);
+    api_fields_bool(&f, "with_pieces", &pieces);
     struct task *t = api_models_find(&f, 0, &model) && !f.failed ? make_task(TASK_TOKENIZE, &model) : NULL;
     if (t) {
-        read_content(&f, t);
+        if (chat)
+            read_chat(&f, t);
+        else
+            read_content(&f, t, name);
         t->tokenize.add_special = add_special;
-        t->tokenize.with_pieces = with_pieces;
+        t->tokenize.with_pieces = pieces;
     }
-    start(&f, t, "tokens");
+    start(&f, t, "tokens", t && vllm ? (uint64_t)model.context : 0);
 }
 
 // Ids of the field "tokens", as memory of the task.
@@ -203,39 +261,51 @@ static void read_tokens(struct fields *f, struct task *t, const json_t *list, co
     t->tokenize.prompt.nids = n;
 }
 
+static const struct field decode_fields[] = {
+    {"model", FIELD_HONOURED, "string"},
+    {"tokens", FIELD_HONOURED, "![integer]"},
+};
+API_BODY(api_tokenize_decode, decode_fields, caller);
+
 void api_tokenize_decode(struct request *r)
 {
-    static const struct field known[] = {{"model", FIELD_HONOURED, 0}, {"tokens", FIELD_HONOURED, 0}};
     struct fields f;
     struct model_info model;
     const json_t *tokens = NULL;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_tokenize_decode_body);
     if (!api_fields_missing(&f, "tokens"))
         api_fields_array(&f, "tokens", &tokens);
     struct task *t = api_models_find(&f, 0, &model) && !f.failed ? make_task(TASK_DETOKENIZE, &model) : NULL;
     if (t)
         read_tokens(&f, t, tokens, &model);
-    start(&f, t, "content");
+    start(&f, t, "content", 0);
 }
+
+static const struct field render_fields[] = {
+    {"model", FIELD_HONOURED, "string"},
+    {"messages", FIELD_HONOURED, "![object]"},
+    {"tools", FIELD_HONOURED, "[object]"},
+    {"documents", FIELD_HONOURED, "[object]"},
+    {"add_generation_prompt", FIELD_HONOURED, "boolean"},
+    {"continue_final_message", FIELD_HONOURED, "boolean"},
+    {"chat_template_kwargs", FIELD_HONOURED, "object"},
+    API_REASONING_FIELDS,
+};
+API_BODY(api_tokenize_render, render_fields, caller);
 
 void api_tokenize_render(struct request *r)
 {
-    static const struct field known[] = {
-        {"model", FIELD_HONOURED, 0}, {"messages", FIELD_HONOURED, 0}, {"tools", FIELD_HONOURED, 0},
-        {"documents", FIELD_HONOURED, 0}, {"add_generation_prompt", FIELD_HONOURED, 0},
-        {"continue_final_message", FIELD_HONOURED, 0}, {"chat_template_kwargs", FIELD_HONOURED, 0},
-        {"reasoning_effort", FIELD_HONOURED, 0}};
     struct fields f;
     struct model_info model;
     const json_t *tools = NULL;
     api_fields_init(&f, r);
-    api_fields_check(&f, known, sizeof known / sizeof *known, api_caller_fields, api_caller_nfields);
+    api_fields_check(&f, &api_tokenize_render_body);
     api_fields_array(&f, "tools", &tools);
     struct task *t = api_models_find(&f, 0, &model) && !f.failed ? make_task(TASK_RENDER, &model) : NULL;
     if (t) {
         api_messages_prompt(&f, &t->arena, &t->tokenize.prompt);
         t->tokenize.prompt.tools = json_array_size(tools) ? api_messages_own(&t->arena, tools) : NULL;
     }
-    start(&f, t, "prompt");
+    start(&f, t, "prompt", 0);
 }

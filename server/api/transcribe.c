@@ -53,16 +53,16 @@ struct transcription {
 };
 
 static const struct field transcription_fields[] = {
-    {"model", FIELD_HONOURED, 0},
-    {"language", FIELD_HONOURED, 0},
-    {"prompt", FIELD_HONOURED, 0},
-    {"response_format", FIELD_HONOURED, 0},
-    {"temperature", FIELD_HONOURED, 0},
-    {"timestamp_granularities", FIELD_HONOURED, 0},
-    {"include", FIELD_HONOURED, 0},
-    {"stream", FIELD_HONOURED, 0},
-    {"file", FIELD_HONOURED, 0},
-    {"seed", FIELD_HONOURED, 0},
+    {"model", FIELD_HONOURED, "string"},
+    {"language", FIELD_HONOURED, "string"},
+    {"prompt", FIELD_HONOURED, "string"},
+    {"response_format", FIELD_HONOURED, "string: json text srt verbose_json vtt"},
+    {"temperature", FIELD_HONOURED, "number 0..1"},
+    {"timestamp_granularities", FIELD_HONOURED, "[string]"},
+    {"include", FIELD_HONOURED, "[string]"},
+    {"stream", FIELD_HONOURED, "boolean"},
+    {"file", FIELD_HONOURED, "!file"},
+    {"seed", FIELD_HONOURED, "integer"},
 
     {"languages", FIELD_ACCEPTED, 0},
     {"keywords", FIELD_ACCEPTED, 0},
@@ -71,6 +71,8 @@ static const struct field transcription_fields[] = {
     {"known_speaker_references", FIELD_ACCEPTED, 0},
     {"user", FIELD_ACCEPTED, 0},
 };
+API_BODY(api_transcribe_create, transcription_fields, caller);
+API_BODY(api_transcribe_translate, transcription_fields, caller);
 
 static const struct form_field form[] = {
     {"temperature", FORM_NUMBER}, {"seed", FORM_NUMBER}, {"timeout", FORM_NUMBER}, {"priority", FORM_NUMBER}, {"stream", FORM_BOOL},
@@ -500,8 +502,7 @@ static void start(struct request *r, bool translate)
     arena_defer(&r->arena, release, t);
     api_fields_init(&f, r);
     api_form_read(&f, form, sizeof form / sizeof *form);
-    api_fields_check(&f, transcription_fields, sizeof transcription_fields / sizeof *transcription_fields, api_caller_fields,
-                     api_caller_nfields);
+    api_fields_check(&f, &api_transcribe_create_body);
     read_all(t, &f);
     if (f.failed) {
         api_fields_reply(&f);

@@ -9,6 +9,7 @@ const RETRY_MS = 1500;
 let models = [], current = panels[0], retry = 0;
 
 const can = (model, task) => model.meta.tasks.includes(task);
+const needed = (panel) => panel.dataset.needs ?? panel.dataset.task;  // of a model
 const fitting = (task) => models.filter((model) => can(model, task));
 
 // The chosen model when it can do the task; else says so.
@@ -21,7 +22,7 @@ function currentModel(task) {
 // ---- models
 
 function listModels() {
-  const task = current.dataset.task, choice = byId("model"), before = choice.value, list = fitting(task);
+  const choice = byId("model"), before = choice.value, list = fitting(needed(current));
   choice.replaceChildren(...list.map((model) => make("option", { value: model.id, textContent: model.id })));
   if (list.some((model) => model.id === before)) choice.value = before;
   choice.disabled = list.length === 0;

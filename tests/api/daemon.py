@@ -17,7 +17,8 @@ import time
 import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-MODEL = os.path.join("tests", "fixtures", "scripted", "scripted.gguf")
+SCRIPTED = os.path.join("tests", "fixtures", "scripted")
+MODEL, HERMES, XML = (os.path.join(SCRIPTED, name) for name in ("scripted.gguf", "hermes.jinja", "xml.jinja"))
 SLOW = 5 if os.environ.get("SANITIZER") else 1
 CHECKS = []
 
@@ -196,8 +197,8 @@ def run(*daemon_args, **daemon_kw):
 
 
 def main():
-    """daemon.py COMMAND...: runs a command with OXINFERD_URL set, while a daemon serves two models."""
-    with Daemon(names=("scripted", "org/other")) as d:
+    """daemon.py COMMAND...: runs a command with OXINFERD_URL set, while a daemon serves two models that know tools."""
+    with Daemon("--chat-template", HERMES, names=("scripted", "org/other")) as d:
         status = subprocess.call(sys.argv[1:], env={**os.environ, "OXINFERD_URL": d.url})
     sys.exit(status)
 

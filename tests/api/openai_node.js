@@ -11,6 +11,10 @@ async function collect(stream) {
   return chunks;
 }
 
+const tool = (name, properties) => ({ type: 'function', function: { name, parameters: {
+  type: 'object', properties, required: Object.keys(properties), additionalProperties: false } } });
+const tools = [tool('get_weather', { city: { type: 'string' } }), tool('get_time', {})];
+
 const checks = {
   async create() {
     const answer = await client.chat.completions.create(user('5'));
@@ -47,6 +51,38 @@ const checks = {
     assert.deepStrictEqual(answer.choices.map((c) => c.text), ['KLMNO', ' stone!']);
     const chunks = await collect(await client.completions.create({ model: 'scripted', prompt: '1', stream: true }));
     assert.strictEqual(chunks.map((c) => c.choices[0].text).join(''), 'KLMNOPQR');
+  },
+
+  async tools() {
+    const { message } = (await client.chat.completions.create(user('A', { tools }))).choices[0];
+    assert.strictEqual(message.content, 'Let me look.');
+    assert.strictEqual(message.tool_calls[0].function.arguments, '{"city": "Paris"}');
+    const done = [];
+    const runner = client.chat.completions.stream(user('B', { tools }));
+    runner.on('tool_calls.function.arguments.done', (call) => done.push(call.name));
+    const final = (await runner.finalChatCompletion()).choices[0];
+    assert.deepStrictEqual(done, ['get_time', 'get_weather']);
+    assert.deepStrictEqual(final.message.tool_calls.map((c) => c.function.name), ['get_time', 'get_weather']);
+    assert.strictEqual(final.finish_reason, 'tool_calls');
+    const custom = { type: 'custom', custom: { name: 'run', format: { type: 'grammar', grammar: { syntax: 'regex', definition: 'on!' } } } };
+    const forced = await client.chat.completions.create(user('J', {
+      tools: [custom], tool_choice: 'required', parallel_tool_calls: false, max_tokens: 100, reasoning_effort: 'none' }));
+    assert.deepStrictEqual(forced.choices[0].message.tool_calls[0].custom, { name: 'run', input: 'on!' });
+  },
+
+  async run_tools() {
+    const seen = [];
+    const get_weather = (args) => { seen.push(args); return 'sunny 1'; };
+    const runner = client.chat.completions.runTools(user('A', { stream: true, tools: [{ type: 'function', function: {
+      ...tools[0].function, function: get_weather, parse: JSON.parse } }] }));
+    assert.strictEqual(await runner.finalContent(), 'KLMNOPQR');
+    assert.deepStrictEqual(seen, [{ city: 'Paris' }]);
+  },
+
+  async thoughts() {
+    const chunks = await collect(await client.chat.completions.create(user('D', { stream: true })));
+    assert.strictEqual(chunks.map((c) => c.choices[0].delta.reasoning_content ?? '').join(''), 'I think.');
+    assert.strictEqual(chunks.map((c) => c.choices[0].delta.content ?? '').join(''), 'done');
   },
 
   async models() {

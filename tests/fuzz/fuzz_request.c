@@ -158,6 +158,12 @@ void reply_error(struct request *r, const err *e)
     reply_json(r, e->code == ERR_INTERNAL ? 500 : 400, reply_error_json(e));
 }
 
+void reply_error_code(struct request *r, const err *e, const char *code)
+{
+    (void)code;
+    reply_error(r, e);
+}
+
 struct sse *reply_sse(struct request *r)
 {
     return (struct sse *)r;
@@ -198,17 +204,34 @@ static void emit(struct task *t, struct event ev)
     t->on_event(t, &ev);
 }
 
+// A thought, a call of the first tool, and one that is cut.
+static void play_calls(struct task *t, int choice)
+{
+    const json_t *function = json_object_get(json_array_get(t->generate.prompt.tools, 0), "function");
+    struct event ev = {.kind = EVENT_TEXT, .choice = choice, .channel = CHANNEL_CALL, .text = "{\"input\":\"\\u00e9", .len = 16};
+    if (t->generate.split)
+        emit(t, (struct event){.kind = EVENT_TEXT, .choice = choice, .channel = CHANNEL_REASONING, .text = "hm", .len = 2});
+    if (!function)
+        return;
+    ev.name = json_string_value(json_object_get(function, "name"));
+    emit(t, ev);
+    emit(t, (struct event){.kind = EVENT_TEXT, .choice = choice, .channel = CHANNEL_CALL, .call_ends = true, .text = "\"}", .len = 2});
+    ev.call = 1;
+    emit(t, ev);
+}
+
 static void play_generation(struct task *t)
 {
     const struct token_alternative top[] = {{.id = 5, .bytes = "\xf0\x9f", .len = 2, .logprob = -1},
                                             {.id = 6, .bytes = "\"", .len = 1, .logprob = -2},
                                             {.id = 7, .logprob = -3}};  // a model without a tokenizer
-    const struct token_logprob tokens[] = {{top[0], top, t->generate.logprobs > 1 ? 3 : 0},
-                                           {top[2], top, t->generate.logprobs > 1 ? 2 : 0}};
+    const struct token_logprob tokens[] = {{top[0], top, t->generate.logprobs > 1 ? 3 : 0, 1, true},
+                                           {top[2], top, t->generate.logprobs > 1 ? 2 : 0, 3, false}};
     for (int i = 0; i < t->generate.n; i++) {
         emit(t, (struct event){.kind = EVENT_TEXT, .choice = i, .text = "a\"\n", .len = 3, .tokens = tokens,
                                .ntokens = t->generate.logprobs >= 0 ? 2 : 0});
-        emit(t, (struct event){.kind = EVENT_FINISH, .choice = i, .finish = FINISH_STOP});
+        play_calls(t, i);
+        emit(t, (struct event){.kind = EVENT_FINISH, .choice = i, .finish = t->generate.prompt.tools ? FINISH_CALLS : FINISH_STOP});
     }
 }
 
@@ -232,6 +255,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const handlers[])(struct request *r) = {api_chat_create, api_completions_create, api_tokenize_encode,
                                                           api_tokenize_decode, api_tokenize_render};
+    char field[16];
+    body_field_at((const char *)data, size, field, sizeof field);  // reads any text
     if (size < 1 || body_too_many_values((const char *)data + 1, size - 1, 1 << 16, 1 << 14))
         return 0;
     json_t *json = json_loadb((const char *)data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);

@@ -5,9 +5,12 @@ current one, so that tests can say what a model answers, token by token.
 The one layer adds nothing (its output projections are zero). Every state (a token that has a successor) is a random
 direction in the embedding; the row of its successor in the output matrix points the same way, so that the successor's
 logit is LOGIT and all others are well below. Tokens without a successor share one direction, which leads to <|im_end|>.
+The last component of an embedding is the same for all: by it tokens of WISHES are likelier than the rest where a form forbids
+what the script says, so that a call that is asked for comes, and ends.
 
 A prompt chooses its script by its last character. The chat template writes all messages in ChatML and then, as the
-start of the answer, the last message once more; so the last character of the last message chooses. No package is needed.
+start of the answer, the last message once more; so the last character of the last message chooses. The templates beside the
+model (hermes.jinja, xml.jinja) know tools and thoughts and choose in the same way. No package is needed.
 """
 import math
 import pathlib
@@ -28,9 +31,29 @@ SCRIPTS = {
     "7": [b"lead", b"\xe2"],
     "0": [b" one", b" two", b" three", b" four", b" five", b" six", b" seven", b" eight", b" nine", b" ten"],
     "#": [b'"\\', b"\n\t", b"\xe2\x80\xa8"],
+
+    # hermes.jinja. A token of MARKERS is one token for the whole marker; elsewhere markers are letters like others.
+    "A": [b"Let me ", b"look.\n", "<tool_call>", b'\n{"name": "get_', b'weather", "arg', b'uments": {"ci', b'ty": "Pa', b'ris"}}\n',
+          "</tool_call>"],
+    "B": [b"Two:\n", b"<tool_ca", b'll>\n{"name": "get_time", ', b'"arguments": {}}', b"\n</to", b"ol_c",
+          b'all>\n<tool_call>\n{"name": "get_w', b'eather", "arguments": {"ci', b'ty": "Rome"}}\n</tool_', b"call>"],
+    "C": [b'<tool_call>\n{"name": "get_weather", "arguments": {"city": "', b"a1", b"b2", b"c3", b"d4", b"e5", b"f6", b"g7", b"h8",
+          b"i9", b'j0"}}\n</tool_call>'],
+    "D": ["<think>", b"\nI th", b"ink.\n", "</think>", b"\n\ndo", b"ne"],
+    "E": [b"<thi", b"nk>\nhm", b"m\n</th", b"inki", b"ng", b"\n</thin", b"k>", b"\n\ny", b"es"],
+    "G": [b"<think>\nuse it\n</think>\n\n<tool_call>\n", b'{"name": "get_time", "argu', b'ments": {}}\n</tool_call>'],
+    "H": [b"<tool_cal and ", b"no call</tool_", b"call> after"],
+    "J": [b"I would say ", b"that it is", b" sunny."],
+    # xml.jinja
+    "S": [b"<tool_call>\n<function=book>\n<parameter=day>\n3\n</par", b"ameter>\n<parameter=ok>\ntrue\n</parameter>\n",
+          b"<parameter=name>\n007\n</parameter>\n</function>\n</tool_call>"],
+    "T": [b"<tool_call>\n<function=book>\n<parameter=day>\n2027-", b"03-09\n</parameter>\n</func", b"tion>\n</tool_call>"],
 }
-ENDLESS = {"8": b" la"}           # follows itself for ever
+ENDLESS = {"8": [b" la"], "W": [b"\n<think>\nso", b" mull"]}  # the last one follows itself for ever
+MARKERS = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
 RANDOM = {"9": (b" x", 0.1)}      # follows itself, or ends with this probability
+WISHES = {"<tool_call>": 8.0, "</think>": 7.0, b'"': 6.0, b"}": 6.0}  # logits everywhere
+SHARE = 0.3                       # of an embedding: its last component
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] }}"
             "{% if not loop.last or add_generation_prompt %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
@@ -57,8 +80,8 @@ def spelling(token):
 def vocabulary():
     texts = [bytes([b]) for b in range(256)]
     for script in SCRIPTS.values():
-        texts += [t for t in script if len(t) > 1]
-    texts += [t for t in ENDLESS.values()] + [t for t, _ in RANDOM.values()]
+        texts += [t for t in script if isinstance(t, bytes) and len(t) > 1]
+    texts += [t for script in ENDLESS.values() for t in script] + [t for t, _ in RANDOM.values()] + MARKERS
     assert len(set(texts)) == len(texts), "a token stands in two scripts"
     return texts
 
@@ -67,13 +90,12 @@ def transitions(ids):
     """token id -> [(next id, logit)]; each token has one successor, wherever it stands."""
     end = SPECIALS.index("<|im_end|>") + len(ids)
     after = {}
-    for start, script in SCRIPTS.items():
-        chain = [start.encode(), *script]
+    chains = [[start.encode(), *script] for start, script in SCRIPTS.items()]
+    chains += [[start.encode(), *script, script[-1]] for start, script in ENDLESS.items()]
+    for chain in chains:
         for a, b in zip(chain, chain[1:]):
             assert ids[a] not in after, f"{a} has two successors"
             after[ids[a]] = [(ids[b], LOGIT)]
-    for start, token in ENDLESS.items():
-        after[ids[start.encode()]] = after[ids[token]] = [(ids[token], LOGIT)]
     for start, (token, p) in RANDOM.items():
         after[ids[start.encode()]] = [(ids[token], LOGIT)]
         after[ids[token]] = [(ids[token], LOGIT), (end, LOGIT + math.log(p / (1 - p)))]
@@ -81,21 +103,26 @@ def transitions(ids):
 
 
 def directions(n):
-    """n unit vectors, no two closer than a cosine of 0.6."""
+    """n unit vectors, no two closer than a cosine of 0.4."""
     rng, found = random.Random(7), []
     while len(found) < n:
-        v = [rng.gauss(0, 1) for _ in range(WIDTH)]
+        v = [rng.gauss(0, 1) for _ in range(WIDTH - 1)]
         length = math.sqrt(sum(x * x for x in v))
-        v = [x / length for x in v]
-        if all(abs(sum(a * b for a, b in zip(v, w))) < 0.6 for w in found):
+        v = [x / length for x in v]  # without the last component
+        if all(abs(sum(a * b for a, b in zip(v, w))) < 0.4 for w in found):
             found.append(v)
     return found
 
 
-def matrices(vocab, after, end):
+def embedding(direction):
+    rest = math.sqrt(1 - SHARE * SHARE)
+    return [x * rest * math.sqrt(WIDTH) for x in direction] + [SHARE * math.sqrt(WIDTH)]
+
+
+def matrices(vocab, after, end, wishes=()):
     dirs = directions(len(after) + 1)
     state = {t: d for t, d in zip(after, dirs)}
-    embd = [[x * math.sqrt(WIDTH) for x in state.get(t, dirs[-1])] for t in range(vocab)]
+    embd = [embedding(state.get(t, dirs[-1])) for t in range(vocab)]
     out = [[0.0] * WIDTH for _ in range(vocab)]
     steps = [(d, after[t]) for t, d in state.items()] + [(dirs[-1], [(end, LOGIT)])]
     merged = {}
@@ -104,6 +131,9 @@ def matrices(vocab, after, end):
             merged.setdefault(t, []).append((d, logit))
     for t, rows in merged.items():
         out[t] = solve(rows)
+    for t, logit in wishes:
+        out[t] = solve([(d, x - logit) for d, x in merged[t]]) if t in merged else out[t]
+        out[t][-1] = logit / (SHARE * math.sqrt(WIDTH))
     check(steps, out)
     return embd, out
 
@@ -118,13 +148,14 @@ def solve(rows):
                 f = a[k][i] / a[i][i]
                 a[k] = [x - f * y for x, y in zip(a[k], a[i])]
     xs = [a[i][n] / a[i][i] for i in range(n)]
-    # rms(embedding) is 1, so the normed embedding is sqrt(WIDTH) times the direction
-    return [sum(x * r[0][k] for x, r in zip(xs, rows)) / math.sqrt(WIDTH) for k in range(WIDTH)]
+    # rms(embedding) is 1, so that norming leaves it as it is
+    scale = math.sqrt(WIDTH) * math.sqrt(1 - SHARE * SHARE)
+    return [sum(x * r[0][k] for x, r in zip(xs, rows)) / scale for k in range(WIDTH - 1)] + [0.0]
 
 
 def check(steps, out):
     for d, nexts in steps:
-        logits = [sum(w * x * math.sqrt(WIDTH) for w, x in zip(row, d)) for row in out]
+        logits = [sum(w * x for w, x in zip(row, embedding(d))) for row in out]
         wanted = {t for t, _ in nexts}
         rival = max(v for t, v in enumerate(logits) if t not in wanted)
         for t, logit in nexts:
@@ -151,8 +182,8 @@ def value(kind, v):
 
 
 def metadata(texts):
-    tokens = [spelling(t) for t in texts] + SPECIALS
-    types = [1] * len(texts) + [3] * len(SPECIALS)
+    tokens = [t if t in MARKERS else spelling(t) for t in texts] + SPECIALS
+    types = [4 if t in MARKERS else 1 for t in texts] + [3] * len(SPECIALS)
     special = {s: len(texts) + i for i, s in enumerate(SPECIALS)}
     return [
         ("general.architecture", STR, "llama"),
@@ -212,8 +243,9 @@ def write(path, meta, tens):
 
 def main():
     texts = vocabulary()
-    after, end = transitions({t: i for i, t in enumerate(texts)})
-    embd, out = matrices(len(texts) + len(SPECIALS), after, end)
+    ids = {t: i for i, t in enumerate(texts)}
+    after, end = transitions(ids)
+    embd, out = matrices(len(texts) + len(SPECIALS), after, end, [(ids[t], logit) for t, logit in WISHES.items()])
     path = pathlib.Path(__file__).parent.parent / "fixtures" / "scripted" / "scripted.gguf"
     write(path, metadata(texts), tensors(embd, out))
     print(path, path.stat().st_size)

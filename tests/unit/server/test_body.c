@@ -94,11 +94,33 @@ static void test_counting_values(void **state)
     assert_true(body_too_many_values(text, strlen(text), 9, 2));
     assert_false(body_too_many_values("\"\\", 2, 0, 0));
     assert_false(body_too_many_values("", 0, 0, 0));
+    assert_int_equal(body_members(text, strlen(text)), 3);
+    assert_int_equal(body_members("\"{{\"", 4), 0);
+}
+
+static void test_field_at(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *field;
+    } cases[] = {
+        {"", ""}, {"{", ""}, {"[1,", ""}, {"{\"a\":1e9", "a"}, {"{\"a\":1,\"b_c\" : {\"d\":[{\"e\":2", "b_c"},
+        {"{\"a\":\"x,\\\"\\\\\",\"b\":[1,{\"c\":", "b"}, {"{\"a\":[\"}]{,\",", "a"}, {"{\"A\":1", ""}, {"{\"a\\", ""},
+        {"{\"a\":1},\"b\":2", "a"}, {"{\"a\":1,\"\":2", ""}, {"{\"a\":{\"b\":1},", "a"}, {"[{\"a\":1", ""},
+    };
+    char out[8];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        body_field_at(cases[i].text, strlen(cases[i].text), out, sizeof out);
+        assert_string_equal(out, cases[i].field);
+    }
+    body_field_at("{\"abcdefghij\":1", 15, out, sizeof out);
+    assert_string_equal(out, "abcdefg");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_field_at),
         cmocka_unit_test(test_object),
         cmocka_unit_test(test_bad_json),
         cmocka_unit_test(test_place_of_an_error),

@@ -83,6 +83,18 @@ static inline void text(int task, int choice, const char *s)
     emit(task, (struct event){.kind = EVENT_TEXT, .choice = choice, .text = s, .len = strlen(s)});
 }
 
+static inline void thought(int task, int choice, const char *s)
+{
+    emit(task, (struct event){.kind = EVENT_TEXT, .choice = choice, .channel = CHANNEL_REASONING, .text = s, .len = strlen(s)});
+}
+
+// A piece of a call's arguments; name: it is the first, ends: it is the last.
+static inline void call(int task, int choice, int number, const char *name, const char *s, bool ends)
+{
+    emit(task, (struct event){.kind = EVENT_TEXT, .choice = choice, .channel = CHANNEL_CALL, .call = number, .name = name,
+                              .call_ends = ends, .text = s, .len = strlen(s)});
+}
+
 static inline void finish(int task, int choice, enum finish how)
 {
     emit(task, (struct event){.kind = EVENT_FINISH, .choice = choice, .finish = how});

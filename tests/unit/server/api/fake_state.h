@@ -19,6 +19,8 @@
 #include "server/api/handlers.h"
 #include "server/reply.h"
 #include "server/request.h"
+#include "server/responses.h"
+#include "server/running.h"
 #include "server/server.h"
 
 enum { FAKE_TASKS = 300, FAKE_EVENTS = 500 };
@@ -53,5 +55,9 @@ static struct {
     err room;         // what engine_room answers
     const char *loaded, *unloaded;  // what engine_load_model and engine_unload_model were last called with
     bool work_waits;           // request_work does nothing; the test calls the two itself
+    struct responses *responses;
+    const char *given_key;     // of the next request
+    const char *query[4][2];   // name, value
+    const char *running;       // the id of a request that can be ended
     void (*work)(struct request *r), (*work_done)(struct request *r);
 } fake;

@@ -3,6 +3,7 @@
 
 #include "tests/unit/server/api/drive.h"
 
+#define SIXTY "123456789 123456789 123456789 123456789 123456789 123456789 "
 #define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 
 static struct generate *asked(void)
@@ -133,7 +134,7 @@ static void test_several_choices(void **state)
 static void emit_logprobs(void)
 {
     struct token_alternative top[2] = {{1, -0.25f, " a", 2}, {2, -INFINITY, "\xF0\x9F", 2}};
-    struct token_logprob tokens[2] = {{{2, -1.5f, "\xF0\x9F", 2}, top, 2}, {{3, -0.1f, "\xA6\x99", 2}, top, 0}};
+    struct token_logprob tokens[2] = {{{2, -1.5f, "\xF0\x9F", 2}, top, 2, 2, true}, {{3, -0.1f, "\xA6\x99", 2}, top, 0, 1, true}};
     emit(0, (struct event){.kind = EVENT_TEXT, .text = "\xF0\x9F\xA6\x99", .len = 4, .tokens = tokens, .ntokens = 2});
 }
 
@@ -266,16 +267,24 @@ static void test_refusals(void **state)
         {"\"logit_bias\":{\"x\":1}", "logit_bias", "invalid_value", 400},
         {"\"logit_bias\":{\"1\":101}", "logit_bias.1", "decimal_above_max_value", 400},
         {"\"logit_bias\":[]", "logit_bias", "invalid_type", 400},
-        {"\"tools\":[{\"type\":\"function\"}]", "tools", "unsupported_parameter", 400},
-        {"\"tool_choice\":\"required\"", "tool_choice", "unsupported_parameter", 400},
-        {"\"functions\":[{}]", "functions", "unsupported_parameter", 400},
+        {"\"reasoning_format\":\"none\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "reasoning_format",
+         "invalid_value", 400},
+        {"\"verbosity\":\"loud\"", "verbosity", "invalid_value", 400},
+        {"\"store\":1", "store", "invalid_type", 400},
+        {"\"echo\":1", "echo", "invalid_type", 400},
+        {"\"metadata\":[]", "metadata", "invalid_type", 400},
+        {"\"metadata\":{\"" SIXTY "12345\":1}", "metadata", "string_above_max_length", 400},
+        {"\"safety_identifier\":\"" SIXTY "12345\"", "safety_identifier", "string_above_max_length", 400},
+        {"\"prompt_cache_key\":1", "prompt_cache_key", "invalid_type", 400},
+        {"\"prediction\":{\"type\":\"x\"}", "prediction.type", "invalid_value", 400},
+        {"\"prediction\":{\"type\":\"content\",\"content\":1}", "prediction.content", "invalid_type", 400},
         {"\"response_format\":{\"type\":\"grammar\"}", "response_format", "unsupported_value", 400},
-        {"\"modalities\":[\"text\",\"audio\"]", "modalities", "unsupported_parameter", 400},
+        {"\"modalities\":[\"text\",\"audio\"]", "modalities", "unsupported_value", 400},
         {"\"audio\":{\"voice\":\"x\"}", "audio", "unsupported_parameter", 400},
         {"\"web_search_options\":{}", "web_search_options", "unsupported_parameter", 400},
         {"\"moderation\":{\"model\":\"m\"}", "moderation", "unsupported_parameter", 400},
         {"\"guided_whitespace_pattern\":\" *\"", "guided_whitespace_pattern", "unsupported_parameter", 400},
-        {"\"mirostat\":2", "mirostat", "unsupported_parameter", 400},
+        {"\"tfs_z\":0.5", "tfs_z", "unsupported_parameter", 400},
         {"\"reasoning_effort\":\"huge\"", "reasoning_effort", "invalid_value", 400},
         {"\"chat_template_kwargs\":{\"messages\":[]}", "chat_template_kwargs", "invalid_value", 400},
         {"\"continue_final_message\":true", "continue_final_message", "invalid_value", 400},
@@ -295,11 +304,8 @@ static void test_harmless(void **state)
     post(api_chat_create,
          "{\"tools\":[],\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"text\"},\"modalities\":[\"text\"],"
          "\"mirostat\":0,\"typical_p\":1.0,\"store\":true,\"metadata\":{\"a\":1},\"user\":5,\"verbosity\":\"low\","
-         "\"stream_options\":7,\"prediction\":{\"type\":\"content\",\"content\":\"x\"},\"zeta\":1,\"\\u00e9\\n\":2," HI "}");
+         "\"stream_options\":{},\"prediction\":{\"type\":\"content\",\"content\":\"x\"},\"parallel_tool_calls\":true,\"echo\":true,\"zeta\":1,\"\\u00e9\\n\":2," HI "}");
     assert_string_equal(fake.ignored, "zeta, ?");
-    run_out();
-    post(api_chat_create, "{\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"none\"," HI "}");
-    assert_null(asked()->prompt.tools);
     run_out();
     fake.settings.strict_fields = true;
     refused(api_chat_create, "{\"zeta\":1," HI "}", 400, "zeta", "unknown_parameter");
@@ -309,7 +315,7 @@ static void test_kwargs(void **state)
 {
     (void)state;
     post(api_chat_create, "{\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"a\":1}," HI "}");
-    same_json(asked()->prompt.kwargs, "{\"reasoning_effort\":\"none\",\"enable_thinking\":false,\"a\":1}");
+    same_json(asked()->prompt.kwargs, "{\"reasoning_effort\":\"none\",\"enable_thinking\":false,\"thinking\":false,\"a\":1}");
     run_out();
     post(api_chat_create, "{\"continue_final_message\":true,\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
                           "{\"role\":\"assistant\",\"content\":\"b\"}]}");
@@ -386,6 +392,336 @@ static void test_unfinished_choice(void **state)
     done();
 }
 
+// ---- calls and thoughts
+
+#define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get\"}},{\"type\":\"custom\",\"custom\":{\"name\":\"raw\"}}]"
+
+static void message_is(const char *want, const char *finish_reason)
+{
+    const json_t *c = json_array_get(json_object_get(fake.body, "choices"), 0);
+    same_json(json_object_get(c, "message"), want);
+    assert_string_equal(json_string_value(json_object_get(c, "finish_reason")), finish_reason);
+}
+
+// The ids of calls differ from run to run; in what is compared they are "ID0", "ID1" ... in order.
+static void number_ids(char *text)
+{
+    char *at = text;
+    for (char n = '0'; (at = strstr(at, "\"call_")); n++) {
+        assert_int_equal(strspn(at + 6, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"), 24);
+        at[1] = 'I', at[2] = 'D', at[3] = n, at[4] = '"';
+        memmove(at + 5, at + 31, strlen(at + 31) + 1);
+    }
+}
+
+static void calls_are(const char *want)
+{
+    char *text_got = json_dumps(json_object_get(json_object_get(json_array_get(json_object_get(fake.body, "choices"), 0),
+                                                                "message"), "tool_calls"), JSON_COMPACT | JSON_ENCODE_ANY);
+    number_ids(text_got);
+    assert_string_equal(text_got, want);
+    free(text_got);
+}
+
+static void two_calls(void)
+{
+    start(0, 5, 0);
+    thought(0, 0, "hm");
+    text(0, 0, "I will ");
+    text(0, 0, "look.");
+    call(0, 0, 0, "get", "", false);
+    call(0, 0, 0, NULL, "{\"a\"", false);
+    call(0, 0, 0, NULL, ":1}", true);
+    call(0, 0, 1, "raw", "{\"input\":\"x", false);
+    call(0, 0, 1, NULL, "\\ny\"}", true);
+    call(0, 0, 2, "get", "", false);
+    call(0, 0, 2, NULL, "", true);
+    finish(0, 0, FINISH_CALLS);
+    end_task(0, (struct event){.usage = {5, 0, 9, 2}});
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    post(api_chat_create, "{" TOOLS "," HI "}");
+    two_calls();
+    calls_are("[{\"id\":\"ID0\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":\"{\\\"a\\\":1}\"}},"
+              "{\"id\":\"ID1\",\"type\":\"custom\",\"custom\":{\"name\":\"raw\",\"input\":\"x\\ny\"}},"
+              "{\"id\":\"ID2\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":\"{}\"}}]");
+    const json_t *c = json_array_get(json_object_get(fake.body, "choices"), 0), *m = json_object_get(c, "message");
+    assert_string_equal(json_string_value(json_object_get(c, "finish_reason")), "tool_calls");
+    assert_string_equal(json_string_value(json_object_get(m, "content")), "I will look.");
+    assert_string_equal(json_string_value(json_object_get(m, "reasoning_content")), "hm");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json_object_get(fake.body, "usage"),
+                                                                        "completion_tokens_details"), "reasoning_tokens")), 2);
+    done();
+
+    post(api_chat_create, "{" TOOLS "," HI "}");  // nothing said: content is null
+    start(0, 5, 0);
+    call(0, 0, 0, "get", "{}", true);
+    finish(0, 0, FINISH_CALLS);
+    end(0, 5, 1);
+    assert_true(json_is_null(json_object_get(json_object_get(json_array_get(json_object_get(fake.body, "choices"), 0), "message"),
+                                             "content")));
+    done();
+}
+
+static void chunks_are(const char *const *want, int n)
+{
+    for (int i = 0; i < fake.nevents && i < n; i++) {
+        number_ids(fake.events[i]);
+        const char *at = strstr(chunk(i), "\"delta\":");
+        assert_non_null(at);
+        if (strncmp(at + 8, want[i], strlen(want[i])) != 0)
+            fail_msg("chunk %d: %s is not %s", i, at + 8, want[i]);
+    }
+    assert_int_equal(fake.nevents, n);
+    assert_true(fake.with_done);
+}
+
+// TOOL-02, TOOL-03, TOOL-12: every piece has its call's index; id, type and name come once; arguments are a string always.
+static void test_call_stream(void **state)
+{
+    (void)state;
+    static const char *const want[] = {
+        "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},",
+        "{\"reasoning_content\":\"hm\"},",
+        "{\"content\":\"I will \"},",
+        "{\"content\":\"look.\"},",
+        ("{\"tool_calls\":[{\"index\":0,\"id\":\"ID0\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":\"\"}}]},"
+         "\"logprobs\":null,\"finish_reason\":null"),
+        "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\\\"\"}}]},",
+        "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\":1}\"}}]},",
+        "{\"tool_calls\":[{\"index\":1,\"id\":\"ID0\",\"type\":\"custom\",\"custom\":{\"name\":\"raw\",\"input\":\"\"}}]},",
+        "{\"tool_calls\":[{\"index\":1,\"custom\":{\"input\":\"x\\ny\"}}]},",
+        "{\"tool_calls\":[{\"index\":2,\"id\":\"ID0\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":\"\"}}]},",
+        "{\"tool_calls\":[{\"index\":2,\"function\":{\"arguments\":\"{}\"}}]},",
+        "{},\"logprobs\":null,\"finish_reason\":\"tool_calls\"",
+    };
+    post(api_chat_create, "{\"stream\":true," TOOLS "," HI "}");
+    two_calls();
+    chunks_are(want, sizeof want / sizeof *want);
+    done();
+}
+
+// CHAT-05: a call that the token limit cuts is no call, and the answer says "length".
+static void test_cut_call(void **state)
+{
+    (void)state;
+    post(api_chat_create, "{" TOOLS "," HI "}");
+    start(0, 5, 0);
+    call(0, 0, 0, "get", "{\"a\":1}", true);
+    call(0, 0, 1, "get", "{\"a\":", false);
+    finish(0, 0, FINISH_LENGTH);
+    end(0, 5, 4);
+    calls_are("[{\"id\":\"ID0\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":\"{\\\"a\\\":1}\"}}]");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(fake.body, "choices"), 0), "finish_reason")),
+                        "length");
+    done();
+    post(api_chat_create, "{" TOOLS "," HI "}");
+    start(0, 5, 0);
+    call(0, 0, 0, "get", "{\"a\":", false);
+    finish(0, 0, FINISH_LENGTH);
+    end(0, 5, 4);
+    message_is("{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null,\"annotations\":[]}", "length");
+    done();
+}
+
+static void test_calls_of_several_choices(void **state)
+{
+    (void)state;
+    post(api_chat_create, "{\"n\":2,\"stream\":true," TOOLS "," HI "}");
+    start(0, 5, 0);
+    call(0, 1, 0, "get", "{", false);
+    call(0, 0, 0, "get", "{}", true);
+    call(0, 1, 0, NULL, "}", true);
+    call(0, 1, 1, "get", "{}", true);
+    finish(0, 1, FINISH_CALLS);
+    finish(0, 0, FINISH_CALLS);
+    end(0, 5, 4);
+    static const char *const starts[] = {"\"choices\":[{\"index\":0,\"delta\":{\"role\"", "\"choices\":[{\"index\":1,\"delta\":{\"role\"",
+        "\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\"", "\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\"",
+        "\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\"", "\"choices\":[{\"index\":1,\"delta\":{\"tool_calls\":[{\"index\":1,\"id\"",
+        "\"choices\":[{\"index\":1,\"delta\":{},", "\"choices\":[{\"index\":0,\"delta\":{},"};
+    assert_int_equal(fake.nevents, 8);
+    for (int i = 0; i < 8; i++)
+        starts_with(chunk(i), starts[i]);
+    done();
+}
+
+// The deprecated pair answers in its own words.
+static void test_functions(void **state)
+{
+    (void)state;
+    static const char *const want[] = {
+        "{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},",
+        "{\"function_call\":{\"name\":\"get\",\"arguments\":\"\"}},",
+        "{\"function_call\":{\"arguments\":\"{\\\"a\\\":1}\"}},",
+        "{},\"logprobs\":null,\"finish_reason\":\"function_call\"",
+    };
+    for (int stream = 0; stream < 2; stream++) {
+        post(api_chat_create, stream ? "{\"stream\":true,\"functions\":[{\"name\":\"get\"}]," HI "}"
+                                     : "{\"functions\":[{\"name\":\"get\"}]," HI "}");
+        assert_true(asked()->tools.single);
+        start(0, 5, 0);
+        call(0, 0, 0, "get", "", false);
+        call(0, 0, 0, NULL, "{\"a\":1}", true);
+        finish(0, 0, FINISH_CALLS);
+        end(0, 5, 4);
+        if (stream)
+            chunks_are(want, 4);
+        else
+            message_is("{\"role\":\"assistant\",\"content\":null,\"refusal\":null,\"annotations\":[],\"function_call\":"
+                       "{\"name\":\"get\",\"arguments\":\"{\\\"a\\\":1}\"}}", "function_call");
+        done();
+    }
+}
+
+// Log-probabilities are those of the content; a token that shows nothing makes no chunk.
+static void test_logprobs_of_content(void **state)
+{
+    (void)state;
+    struct token_logprob token = {{1, -0.5f, "t", 1}, NULL, 0, 1, false}, said = token;
+    said.content = true;
+    post(api_chat_create, "{\"stream\":true,\"logprobs\":true," TOOLS "," HI "}");
+    start(0, 5, 0);
+    emit(0, (struct event){.kind = EVENT_TEXT, .channel = CHANNEL_REASONING, .text = "t", .len = 1, .tokens = &token, .ntokens = 1});
+    emit(0, (struct event){.kind = EVENT_TEXT, .channel = CHANNEL_REASONING, .text = "", .tokens = &token, .ntokens = 1});
+    emit(0, (struct event){.kind = EVENT_TEXT, .text = "t", .len = 1, .tokens = &said, .ntokens = 1});
+    emit(0, (struct event){.kind = EVENT_TEXT, .text = "", .tokens = &token, .ntokens = 1});
+    emit(0, (struct event){.kind = EVENT_TEXT, .channel = CHANNEL_CALL, .name = "get", .text = "{}", .len = 2, .call_ends = true,
+                           .tokens = &token, .ntokens = 1});
+    finish(0, 0, FINISH_CALLS);
+    end(0, 5, 4);
+    assert_int_equal(fake.nevents, 5);
+    for (int i = 0; i < 5; i++)
+        assert_true(!strstr(chunk(i), "\"logprobs\":null") == (i == 2));
+    done();
+}
+
+static void hidden_or_shown(const char *fields, bool shown)
+{
+    char json[300];
+    for (int stream = 0; stream < 2; stream++) {
+        snprintf(json, sizeof json, "{%s,%s" HI "}", fields, stream ? "\"stream\":true," : "");
+        post(api_chat_create, json);
+        start(0, 5, 0);
+        thought(0, 0, "hm");
+        text(0, 0, "4");
+        finish(0, 0, FINISH_STOP);
+        end(0, 5, 4);
+        if (stream)
+            assert_int_equal(fake.nevents, shown ? 4 : 3);
+        else
+            message_is(shown ? "{\"role\":\"assistant\",\"content\":\"4\",\"refusal\":null,\"annotations\":[],\"reasoning_content\":\"hm\"}"
+                             : "{\"role\":\"assistant\",\"content\":\"4\",\"refusal\":null,\"annotations\":[]}", "stop");
+        done();
+    }
+}
+
+static void test_reasoning_shown(void **state)
+{
+    (void)state;
+    hidden_or_shown("\"include_reasoning\":true", true);
+    hidden_or_shown("\"reasoning_format\":\"deepseek\"", true);
+    hidden_or_shown("\"include_reasoning\":false", false);
+    hidden_or_shown("\"reasoning\":{\"exclude\":true}", false);
+    post(api_chat_create, "{\"reasoning_format\":\"none\"," HI "}");
+    assert_false(asked()->split);
+    run_out();
+    post(api_chat_create, "{" HI "}");
+    assert_true(asked()->split);
+    run_out();
+}
+
+static void thinks(const char *fields, int max, const char *kwargs)
+{
+    char json[300];
+    snprintf(json, sizeof json, "{%s," HI "}", fields);
+    post(api_chat_create, json);
+    assert_int_equal(asked()->reasoning_max, max);
+    if (kwargs)
+        same_json(asked()->prompt.kwargs, kwargs);
+    else
+        assert_null(asked()->prompt.kwargs);
+    run_out();
+}
+
+static void test_reasoning(void **state)
+{
+    (void)state;
+#define SWITCH(word) "\"enable_thinking\":" word ",\"thinking\":" word "}"
+    thinks("\"user\":null", -1, NULL);
+    thinks("\"reasoning_effort\":\"none\"", 0, "{\"reasoning_effort\":\"none\"," SWITCH("false"));
+    thinks("\"reasoning_effort\":\"minimal\"", 256, "{\"reasoning_effort\":\"minimal\"," SWITCH("true"));
+    thinks("\"reasoning_effort\":\"low\"", 1024, "{\"reasoning_effort\":\"low\"," SWITCH("true"));
+    thinks("\"reasoning_effort\":\"high\"", -1, "{\"reasoning_effort\":\"high\"," SWITCH("true"));
+    thinks("\"reasoning_effort\":\"low\",\"thinking_budget\":7", 7, "{\"reasoning_effort\":\"low\"," SWITCH("true"));
+    thinks("\"enable_thinking\":false", 0, "{" SWITCH("false"));
+    thinks("\"enable_thinking\":true", -1, "{" SWITCH("true"));
+    thinks("\"thinking\":{\"type\":\"disabled\"}", 0, "{" SWITCH("false"));
+    thinks("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9}", 9, "{" SWITCH("true"));
+    thinks("\"reasoning_budget\":12", 12, NULL);
+    thinks("\"reasoning_budget\":0", 0, "{" SWITCH("false"));
+    thinks("\"reasoning_budget\":-1", -1, NULL);
+    thinks("\"thinking_token_budget\":3", 3, NULL);
+    thinks("\"thinking_budget_tokens\":3", 3, NULL);
+    thinks("\"reasoning\":{\"effort\":\"low\"}", 1024, "{\"reasoning_effort\":\"low\"," SWITCH("true"));
+    thinks("\"reasoning\":{\"max_tokens\":5}", 5, NULL);
+    thinks("\"reasoning\":{\"enabled\":false}", 0, "{" SWITCH("false"));
+    // The template's own variables stand over what the others say.
+    thinks("\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"enable_thinking\":true}", 0,
+           "{\"reasoning_effort\":\"none\",\"enable_thinking\":true,\"thinking\":false}");
+    static const char *const bad[][3] = {
+        {"\"enable_thinking\":1", "enable_thinking", "invalid_type"},
+        {"\"thinking\":{}", "thinking.type", "invalid_value"},
+        {"\"thinking\":true", "thinking", "invalid_type"},
+        {"\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":-2}", "thinking.budget_tokens", "integer_below_min_value"},
+        {"\"thinking_budget\":\"x\"", "thinking_budget", "invalid_type"},
+        {"\"reasoning_budget\":-2", "reasoning_budget", "integer_below_min_value"},
+        {"\"reasoning\":\"low\"", "reasoning", "invalid_type"},
+        {"\"reasoning\":{\"effort\":\"huge\"}", "reasoning.effort", "invalid_value"},
+        {"\"reasoning\":{\"exclude\":1}", "reasoning.exclude", "invalid_type"},
+        {"\"include_reasoning\":\"no\"", "include_reasoning", "invalid_type"},
+        {"\"reasoning_format\":\"deepseek-legacy\"", "reasoning_format", "unsupported_value"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char json[300];
+        snprintf(json, sizeof json, "{%s," HI "}", bad[i][0]);
+        refused(api_chat_create, json, 400, bad[i][1], bad[i][2]);
+    }
+}
+
+// vLLM's echo: the message that is continued stands in front of every answer.
+static void test_echo(void **state)
+{
+    (void)state;
+#define LAST "\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"One\"}]}"
+    post(api_chat_create, "{\"echo\":true," LAST);
+    start(0, 5, 0);
+    text(0, 0, " two");
+    finish(0, 0, FINISH_STOP);
+    end(0, 5, 1);
+    message_is("{\"role\":\"assistant\",\"content\":\"One two\",\"refusal\":null,\"annotations\":[]}", "stop");
+    done();
+    static const char *const want[] = {"{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},", "{\"content\":\"One\"},",
+                                       "{\"content\":\" two\"},", "{},"};
+    post(api_chat_create, "{\"stream\":true,\"echo\":true," LAST);
+    start(0, 5, 0);
+    text(0, 0, " two");
+    finish(0, 0, FINISH_STOP);
+    end(0, 5, 1);
+    chunks_are(want, 4);
+    done();
+    post(api_chat_create, "{\"echo\":true," HI "}");  // nothing is continued
+    start(0, 5, 0);
+    text(0, 0, "x");
+    finish(0, 0, FINISH_STOP);
+    end(0, 5, 1);
+    message_is("{\"role\":\"assistant\",\"content\":\"x\",\"refusal\":null,\"annotations\":[]}", "stop");
+    done();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +739,15 @@ int main(void)
         cmocka_unit_test_setup(test_failure_before_start, set_up),
         cmocka_unit_test_setup(test_client_gone, set_up),
         cmocka_unit_test_setup(test_unfinished_choice, set_up),
+        cmocka_unit_test_setup(test_calls, set_up),
+        cmocka_unit_test_setup(test_call_stream, set_up),
+        cmocka_unit_test_setup(test_cut_call, set_up),
+        cmocka_unit_test_setup(test_calls_of_several_choices, set_up),
+        cmocka_unit_test_setup(test_functions, set_up),
+        cmocka_unit_test_setup(test_logprobs_of_content, set_up),
+        cmocka_unit_test_setup(test_reasoning_shown, set_up),
+        cmocka_unit_test_setup(test_reasoning, set_up),
+        cmocka_unit_test_setup(test_echo, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

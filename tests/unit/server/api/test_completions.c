@@ -86,12 +86,89 @@ static void test_own_fields(void **state)
     assert_true(g->max_tokens == 0 && g->echo && g->logprobs == 0 && g->n == 2);
     run_out();
     refused(api_completions_create, "{\"prompt\":\"x\",\"suffix\":\"y\"}", 400, "suffix", "unsupported_parameter");
-    refused(api_completions_create, "{\"prompt\":\"x\",\"best_of\":2}", 400, "best_of", "unsupported_parameter");
+    refused(api_completions_create, "{\"prompt\":\"x\",\"best_of\":2,\"stream\":true}", 400, "best_of", "invalid_value");
+    refused(api_completions_create, "{\"prompt\":\"x\",\"best_of\":21}", 400, "best_of", "integer_above_max_value");
     refused(api_completions_create, "{\"prompt\":\"x\",\"best_of\":1,\"n\":2}", 400, "best_of", "invalid_value");
     refused(api_completions_create, "{\"prompt\":\"x\",\"logprobs\":21}", 400, "logprobs", "integer_above_max_value");
     refused(api_completions_create, "{\"prompt\":\"x\",\"logprobs\":true}", 400, "logprobs", "invalid_type");
-    refused(api_completions_create, "{\"prompt\":\"x\",\"max_tokens\":-1}", 400, "max_tokens", "integer_below_min_value");
+    refused(api_completions_create, "{\"prompt\":\"x\",\"max_tokens\":-2}", 400, "max_tokens", "integer_below_min_value");
     refused(api_completions_create, "{\"prompt\":\"x\",\"echo\":\"yes\"}", 400, "echo", "invalid_type");
+}
+
+// The text before and after a gap; what is repeated is the text before it.
+static void test_suffix(void **state)
+{
+    (void)state;
+    fake.models[0].fills = true;
+    post(api_completions_create, "{\"prompt\":[\"a\",\"b\\u0000\"],\"suffix\":\"s\\u0000\",\"echo\":true,\"n\":2}");
+    assert_int_equal(fake.ntasks, 2);
+    for (int i = 0; i < 2; i++) {
+        const struct prompt *p = &fake.tasks[i]->generate.prompt;
+        assert_int_equal(p->suffix_len, 2);
+        assert_memory_equal(p->suffix, "s\0", 2);
+        assert_false(fake.tasks[i]->generate.echo);
+        start(i, 3, 0);
+        for (int k = 0; k < 2; k++) {
+            text(i, k, "m");
+            finish(i, k, FINISH_STOP);
+        }
+        end(i, 3, 2);
+    }
+    same_json(choice(1), "{\"text\":\"am\",\"index\":1,\"logprobs\":null,\"finish_reason\":\"stop\"}");
+    same_json(choice(2), "{\"text\":\"b\\u0000m\",\"index\":2,\"logprobs\":null,\"finish_reason\":\"stop\"}");
+    done();
+    fake.models[0].fills = true;
+    post(api_completions_create, "{\"prompt\":\"a\",\"suffix\":\"s\",\"echo\":true,\"stream\":true}");
+    start(0, 3, 0);
+    text(0, 0, "m");
+    finish(0, 0, FINISH_STOP);
+    end(0, 3, 1);
+    assert_int_equal(fake.nevents, 3);
+    assert_non_null(strstr(chunk(0), "{\"text\":\"a\",\"index\":0,"));
+    assert_non_null(strstr(chunk(1), "{\"text\":\"m\",\"index\":0,"));
+    done();
+    fake.models[0].fills = true;
+    refused(api_completions_create, "{\"prompt\":[1,2],\"suffix\":\"s\"}", 400, "suffix", "unsupported_parameter");
+    refused(api_completions_create, "{\"prompt\":\"x\",\"suffix\":5}", 400, "suffix", "invalid_type");
+    fake.models[0].fills = true;
+    refused(api_completions_create, "{\"prompt\":\"x\",\"suffix\":\"s\",\"echo\":true,\"logprobs\":1}", 400, "echo",
+            "unsupported_parameter");
+}
+
+static void scored(int index, const char *what, float first, float second)
+{
+    struct token_logprob tokens[] = {{{1, index ? -9 : NAN, "p", 1}, NULL, 0, 0, true},
+                                     {{5, first, what, strlen(what)}, NULL, 0, 0, true},
+                                     {{6, second, "", 0}, NULL, 0, 0, true}};
+    bool echo = fake.tasks[0]->generate.echo;
+    emit(0, (struct event){.kind = EVENT_TEXT, .choice = index, .text = what, .len = strlen(what),
+                           .tokens = tokens + !echo, .ntokens = 2u + echo});
+    finish(0, index, FINISH_STOP);
+}
+
+// The n likeliest by the mean over their own tokens, the earlier of two equal ones first; usage counts all.
+static void test_best_of(void **state)
+{
+    (void)state;
+    for (int echo = 0; echo < 2; echo++) {
+        post(api_completions_create, echo ? "{\"prompt\":\"p\",\"n\":2,\"best_of\":4,\"logprobs\":0,\"echo\":true}"
+                                          : "{\"prompt\":\"p\",\"n\":2,\"best_of\":4}");
+        assert_int_equal(fake.tasks[0]->generate.n, 4);
+        assert_int_equal(fake.tasks[0]->generate.logprobs, 0);
+        start(0, 1, 0);
+        scored(1, "one", -2, -1);
+        scored(0, "zero", -8, 0);
+        scored(3, "three", -1, -2);
+        scored(2, "two", -0.5f, 0);
+        end(0, 1, 8);
+        assert_int_equal(json_array_size(json_object_get(fake.body, "choices")), 2);
+        assert_string_equal(json_string_value(json_object_get(choice(0), "text")), "two");
+        assert_string_equal(json_string_value(json_object_get(choice(1), "text")), "one");
+        assert_int_equal(json_is_null(json_object_get(choice(0), "logprobs")), !echo);
+        const json_t *usage = json_object_get(fake.body, "usage");
+        assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")), 8);
+        done();
+    }
 }
 
 // index = prompt * n + choice, in order, whatever order the events had; usage is the sum.
@@ -208,10 +285,10 @@ static void test_batch_failure(void **state)
 static void emit_tokens(int task)
 {
     static const struct token_alternative top[] = {{1, -0.5f, "ab", 2}, {2, -1, "c", 1}, {9, -2, "c", 1}};
-    struct token_logprob tokens[] = {{{7, NAN, "ab", 2}, NULL, 0},
-                                     {{5, -3, "\xC3", 1}, top, 3},
-                                     {{6, -0.5f, "\xA9", 1}, top, 1},
-                                     {{1, -0.5f, "ab", 2}, top, 1}};
+    struct token_logprob tokens[] = {{{7, NAN, "ab", 2}, NULL, 0, 0, true},
+                                     {{5, -3, "\xC3", 1}, top, 3, 4, true},
+                                     {{6, -0.5f, "\xA9", 1}, top, 1, 1, true},
+                                     {{1, -0.5f, "ab", 2}, top, 1, 1, true}};
     emit(task, (struct event){.kind = EVENT_TEXT, .text = "ab\xC3\xA9" "ab", .len = 6, .tokens = tokens, .ntokens = 4});
 }
 
@@ -290,7 +367,8 @@ int main(void)
         cmocka_unit_test_setup(test_whole, set_up),       cmocka_unit_test_setup(test_prompt_forms, set_up),
         cmocka_unit_test_setup(test_own_fields, set_up),  cmocka_unit_test_setup(test_batch, set_up),
         cmocka_unit_test_setup(test_batch_stream, set_up), cmocka_unit_test_setup(test_batch_stream_early, set_up),
-        cmocka_unit_test_setup(test_batch_failure, set_up),
+        cmocka_unit_test_setup(test_batch_failure, set_up), cmocka_unit_test_setup(test_suffix, set_up),
+        cmocka_unit_test_setup(test_best_of, set_up),
         cmocka_unit_test_setup(test_logprobs, set_up),    cmocka_unit_test_setup(test_threads, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void test_list(void **state)
               "{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"object\":\"model\",\"created\":7,\"owned_by\":\"oxinferd\","
               "\"parent\":null,\"aliases\":[\"gpt-4o\"],\"max_model_len\":512,\"meta\":{\"state\":\"ready\",\"family\":\"llama\",\"format\":\"gguf\","
               "\"tasks\":[\"chat\",\"completion\"],\"context\":512,\"vocab\":300,\"weight_bytes\":0,\"kv_bytes_per_token\":0,"
-              "\"input_modalities\":[\"text\"],\"output_modalities\":[\"text\"],"
+              "\"input_modalities\":[\"text\"],\"output_modalities\":[\"text\"],\"suffix\":false,"
               "\"resident_bytes\":100,\"kv_bytes\":20,\"memory_bytes\":130,\"pinned\":true,\"lazy\":false,\"waiting\":0}},"
               "{\"id\":\"org/big\",\"object\":\"model\",\"created\":0,\"owned_by\":\"oxinferd\","
               "\"parent\":null,\"aliases\":[],\"max_model_len\":0,\"meta\":{\"state\":\"loading\",\"family\":\"qwen3\",\"format\":\"safetensors\",\"tasks\":[],\"context\":0,"

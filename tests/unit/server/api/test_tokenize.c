@@ -42,7 +42,7 @@ static void test_decode(void **state)
     text(0, 0, "a\n");
     text(0, 0, "b");
     end(0, 0, 0);
-    same_json(fake.body, "{\"content\":\"a\\nb\"}");
+    same_json(fake.body, "{\"content\":\"a\\nb\",\"prompt\":\"a\\nb\"}");
     done();
     refused(api_tokenize_decode, "{\"tokens\":[300]}", 400, "tokens", "integer_above_max_value");
     refused(api_tokenize_decode, "{\"tokens\":[-1]}", 400, "tokens", "integer_below_min_value");

@@ -181,6 +181,12 @@ static void read_chat(struct fields *f, struct task *t)
     t->tokenize.prompt.tools = json_array_size(tools) ? api_messages_own(&t->arena, tools) : NULL;
 }
 
+// What goes with messages.
+#define API_PROMPT_FIELDS                                                                                              \
+    {"tools", FIELD_HONOURED, "[object]"}, {"documents", FIELD_HONOURED, "[object]"},                                  \
+    {"add_generation_prompt", FIELD_HONOURED, "boolean"}, {"continue_final_message", FIELD_HONOURED, "boolean"},       \
+    {"chat_template_kwargs", FIELD_HONOURED, "object"}
+
 static const struct field encode_fields[] = {
     {"model", FIELD_HONOURED, "string"},
     {"content", FIELD_HONOURED, "string"},
@@ -191,11 +197,7 @@ static const struct field encode_fields[] = {
     {"return_token_strs", FIELD_REFUSED, NEUTRAL_FALSE},
 
     {"messages", FIELD_HONOURED, "[object]"},  // from here on: of a chat
-    {"tools", FIELD_HONOURED, "[object]"},
-    {"documents", FIELD_HONOURED, "[object]"},
-    {"add_generation_prompt", FIELD_HONOURED, "boolean"},
-    {"continue_final_message", FIELD_HONOURED, "boolean"},
-    {"chat_template_kwargs", FIELD_HONOURED, "object"},
+    API_PROMPT_FIELDS,
     API_REASONING_FIELDS,
 };
 API_BODY(api_tokenize_encode, encode_fields, caller);
@@ -285,11 +287,7 @@ void api_tokenize_decode(struct request *r)
 static const struct field render_fields[] = {
     {"model", FIELD_HONOURED, "string"},
     {"messages", FIELD_HONOURED, "![object]"},
-    {"tools", FIELD_HONOURED, "[object]"},
-    {"documents", FIELD_HONOURED, "[object]"},
-    {"add_generation_prompt", FIELD_HONOURED, "boolean"},
-    {"continue_final_message", FIELD_HONOURED, "boolean"},
-    {"chat_template_kwargs", FIELD_HONOURED, "object"},
+    API_PROMPT_FIELDS,
     API_REASONING_FIELDS,
 };
 API_BODY(api_tokenize_render, render_fields, caller);

@@ -1,7 +1,7 @@
 """shuffled.py - a model of random weights with a real vocabulary: the demo's file with the blocks of its Q8_0 matrices shuffled. What
 it says has nothing to do with its training. Only the standard library.
 
-    shuffled.make("tests/x.gguf", "/tmp/y.gguf", seed)
+    shuffled.make("tests/x.gguf", "y.gguf", seed)
 """
 import random
 import struct

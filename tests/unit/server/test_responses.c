@@ -7,12 +7,10 @@
 #include <cmocka.h>
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +19,7 @@
 
 #include "base/mem.h"
 #include "server/responses.h"
+#include "tests/helpers/small_disk.h"
 
 static char folder[] = "/tmp/oxinferd-responses-XXXXXX", path[64];
 static const struct responses_limits wide = {1000, 1000000, 64 << 20};
@@ -316,11 +315,8 @@ static void killed(void **state)
 static int fill_disk(void)
 {
     char small[80];
-    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS))
-        return 2;
-    (void)mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
-    if (mount("none", folder, "tmpfs", 0, "size=512k"))
-        return 2;
+    if (!small_disk_mount(folder, "size=512k"))
+        return SMALL_DISK_NONE;
     snprintf(small, sizeof small, "%s/full.db", folder);
     struct responses *s = opened(small, &wide);
     int n = 0;
@@ -359,17 +355,7 @@ static int fill_disk(void)
 static void disk_full(void **state)
 {
     (void)state;
-    pid_t child = fork();
-    if (!child)
-        _exit(fill_disk());
-    int status;
-    waitpid(child, &status, 0);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 2) {
-        print_message("SKIPPED: no private file system can be mounted here\n");
-        skip();
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
+    small_disk_test(fill_disk);
 }
 
 static void expect_refused(err_code code, const char *why)

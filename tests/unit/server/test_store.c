@@ -5,12 +5,10 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +16,7 @@
 #include <sqlite3.h>
 
 #include "server/store.h"
+#include "tests/helpers/small_disk.h"
 
 static char folder[] = "/tmp/oxinferd-store-XXXXXX", path[64];
 
@@ -140,11 +139,8 @@ static int fill_disk(void)
     err e = {0};
     struct store *s = NULL;
     char small[80];
-    if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS))
-        return 2;
-    (void)mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
-    if (mount("none", folder, "tmpfs", 0, "size=128k"))
-        return 2;
+    if (!small_disk_mount(folder, "size=128k"))
+        return SMALL_DISK_NONE;
     snprintf(small, sizeof small, "%s/full.db", folder);
     if (store_open(small, true, &s, &e))
         return 1;
@@ -167,17 +163,7 @@ static int fill_disk(void)
 static void disk_full(void **state)
 {
     (void)state;
-    pid_t child = fork();
-    if (!child)
-        _exit(fill_disk());
-    int status;
-    waitpid(child, &status, 0);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 2) {
-        print_message("SKIPPED: no private file system can be mounted here\n");
-        skip();
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
+    small_disk_test(fill_disk);
 }
 
 static void put_file(const char *text, size_t n, long at)

@@ -18,15 +18,20 @@ enum { TASKS = 12, MAX_AUDIO = 6 * FAKE_ROUND_TOKENS };
 
 static const char *const texts[] = {"a", "sea and sky", "one two three four five six", "wide", "no no no no"};
 
-static struct engine *open_engine(int threads, size_t kv_bytes)
+static struct engine *open_engine_of(int threads, size_t kv_bytes, struct model *m)
 {
-    struct engine_config c = {.threads = threads, .kv_bytes = kv_bytes, .max_running = 12, .max_waiting = 64};
+    struct engine_config c = {.threads = threads, .kv_bytes = kv_bytes, .max_running = 3 * TASKS, .max_waiting = 64};
     struct engine *en;
     err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", fake_model(1024), &e) ||
+    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", m, &e) ||
         engine_wait_model(en, "m", &e))
         fail_msg("%s", e.text);
     return en;
+}
+
+static struct engine *open_engine(int threads, size_t kv_bytes)
+{
+    return open_engine_of(threads, kv_bytes, fake_model(1024));
 }
 
 static void submit(struct client *c, struct engine *en, struct task *t)
@@ -151,13 +156,16 @@ static void close_clean(struct engine *en)
 
 static void all_at_once(int threads, size_t kv_bytes, bool must_preempt)
 {
-    struct engine *en = open_engine(threads, kv_bytes);
+    struct model *m = fake_model(1024);
+    struct engine *en = open_engine_of(threads, kv_bytes, m);
     struct client embeds[TASKS] = {0}, speaks[TASKS] = {0}, chats[TASKS] = {0};
+    fake_model_set_delay(m, 2000000);  // none is over before all have come
     for (int i = 0; i < TASKS; i++) {
         submit_chat(&chats[i], en, i);
         submit_embed(&embeds[i], en, i);
         submit_speak(&speaks[i], en, i);
     }
+    fake_model_set_delay(m, 0);
     for (int i = 0; i < TASKS; i++) {
         check_chat(&chats[i], i);
         check_embed(&embeds[i], i);
@@ -180,7 +188,7 @@ static void test_together(void **state)
 static void test_little_memory(void **state)
 {
     (void)state;
-    all_at_once(2, 18 * 64 * 64, true);  // 18 pages: one long task and little more
+    all_at_once(2, 16 * 64 * 64, true);  // 16 pages: one long task and little more
 }
 
 static void test_cancel_at_any_event(void **state)

@@ -167,9 +167,9 @@ def result(bench, test, base):
     else:
         speed = statistics.median(ours.samples)
         last = ours.lines[-1]
-        limit = max(x["limit"] for x in ours.lines)
         rate = last["rate"] / last["tok_s"] * speed
-        line.update(tok_s=round(speed, 2), limit=limit, limit_unit=last["limit_unit"], rate=round(rate, 2), share=round(rate / limit, 3),
+        line.update(tok_s=round(speed, 2), limit=statistics.median(x["limit"] for x in ours.lines), limit_unit=last["limit_unit"],
+                    rate=round(rate, 2), share=round(statistics.median(x["share"] for x in ours.lines), 3),
                     bytes_token=last["bytes_token"], isa=last["isa"], samples=ours.samples)
     line["llama"] = None
     if theirs is None:

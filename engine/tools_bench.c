@@ -1,7 +1,8 @@
 // tools_bench.c - the offline command bench: how fast a model is, and what the machine would allow at most.
 //
 // It runs the forward pass that is served, on the same team and the same KV pages, without a scheduler around it.
-// Ceilings are measured by the same run on the same cores: reading for generation, arithmetic for prompts.
+// Ceilings are measured by the same run on the same cores: reading for generation, around each repetition, and arithmetic
+// for prompts.
 #include "engine/tools.h"
 
 #include <stdlib.h>
@@ -30,6 +31,8 @@ struct bench {
     int32_t *ids;                // [CHUNK] drawn tokens
     int chunk, reps;
     double *times;               // [reps] seconds, ascending after time_it
+    struct cpu_meter *meter;
+    double *reads;               // [reps] GB/s that could be read around each, in no order after time_it
     FILE *out;
 };
 
@@ -39,6 +42,7 @@ struct figure {
     int tokens;           // of each sequence
     double bytes_token;   // read for one token
     double rate, limit;   // in unit, rate is for the median time
+    double share;
 };
 
 static err_code feed(struct bench *t, struct kv_seq *s, int tokens, enum piece_out last, err *e)
@@ -93,9 +97,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Times of the repetitions, after one that is not counted; *ret_s is their median.
-static err_code time_it(struct bench *t, err_code (*run)(struct bench *, err *), double *ret_s, err *e)
+// Times of the repetitions, after one that is not counted, and how fast memory could be read just before and after each.
+static err_code time_it(struct bench *t, err_code (*run)(struct bench *, err *), err *e)
 {
+    double before = 0;
     for (int i = -1; i < t->reps; i++) {
         err_code code = rewind_all(t, e);
         double start = clock_s();
@@ -103,12 +108,21 @@ static err_code time_it(struct bench *t, err_code (*run)(struct bench *, err *),
             code = run(t, e);
         if (code)
             return code;
-        if (i >= 0)
-            t->times[i] = clock_s() - start;
+        double took = clock_s() - start, after = cpu_meter_read_gb_s(t->meter);
+        if (i >= 0) {
+            t->times[i] = took;
+            t->reads[i] = 0.5 * (before + after);
+        }
+        before = after;
     }
-    qsort(t->times, (size_t)t->reps, sizeof *t->times, by_value);
-    *ret_s = t->times[t->reps / 2];
     return ERR_OK;
+}
+
+// Sorts; of an even number the upper one of the two in the middle.
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return x[n / 2];
 }
 
 static void print_text(FILE *out, const char *text)
@@ -128,7 +142,7 @@ static void print_figure(const struct bench *t, const struct figure *f)
             f->tokens, team_size(t->r->team), t->b->depth, t->b->parallel, speed);
     fprintf(t->out, "\"gb_s\": %.2f, \"bytes_token\": %.0f, \"rate\": %.2f, \"limit\": %.2f, \"limit_unit\": \"%s\", ",
             f->bytes_token * speed * 1e-9, f->bytes_token, f->rate, f->limit, f->unit);
-    fprintf(t->out, "\"share\": %.4f, ", f->limit > 0 ? f->rate / f->limit : 0);
+    fprintf(t->out, "\"share\": %.4f, ", f->share);
     fprintf(t->out, "\"samples\": [");
     for (int i = 0; i < t->reps; i++)
         fprintf(t->out, "%s%.2f", i ? ", " : "", tokens / t->times[t->reps - 1 - i]);
@@ -191,32 +205,36 @@ static double prompt_limit(const struct bench *t, bool *ret_int8)
 // A prompt is bound by arithmetic. Only the products with weights are counted: attention comes on top.
 static err_code bench_prompt(struct bench *t, err *e)
 {
-    double s;
     bool int8;
-    err_code code = time_it(t, run_prompt, &s, e);
+    err_code code = time_it(t, run_prompt, e);
     if (code)
         return code;
     const struct model *m = t->r->model;
     int steps = (t->b->prompt + t->chunk - 1) / t->chunk;
     double limit = prompt_limit(t, &int8), tokens = (double)t->b->prompt * t->b->parallel;
+    double rate = 2 * (double)m->token_macs * tokens / median(t->times, t->reps) * 1e-9;
     print_figure(t, &(struct figure){"pp", int8 ? "int8 GOP/s" : "f32 GFLOP/s", t->b->prompt,
-                                     (double)m->token_bytes * steps / t->b->prompt,
-                                     2 * (double)m->token_macs * tokens / s * 1e-9, limit});
+                                     (double)m->token_bytes * steps / t->b->prompt, rate, limit,
+                                     limit > 0 ? rate / limit : 0});
     return ERR_OK;
 }
 
 // Generation is bound by memory: each step reads the weights once, and every sequence its keys and values.
 static err_code bench_generate(struct bench *t, err *e)
 {
-    double s;
-    err_code code = time_it(t, run_generate, &s, e);
+    err_code code = time_it(t, run_generate, e);
     if (code)
         return code;
     const struct model *m = t->r->model;
     double keys = t->b->depth + t->b->generate * 0.5;
     double token = (double)m->token_bytes / t->b->parallel + keys * (double)kv_token_bytes(kv_pool_layout(t->r->pool));
-    print_figure(t, &(struct figure){"tg", "GB/s", t->b->generate, token,
-                                     token * t->b->generate * t->b->parallel / s * 1e-9, t->speed.read_gb_s});
+    double bytes = token * t->b->generate * t->b->parallel * 1e-9;
+    double *shares = mem_new((size_t)t->reps * sizeof *shares);
+    for (int i = 0; i < t->reps; i++)
+        shares[i] = bytes / t->times[i] / t->reads[i];
+    print_figure(t, &(struct figure){"tg", "GB/s", t->b->generate, token, bytes / median(t->times, t->reps),
+                                     median(t->reads, t->reps), median(shares, t->reps)});
+    free(shares);
     return ERR_OK;
 }
 
@@ -228,6 +246,7 @@ static err_code prepare(struct bench *t, err *e)
     t->pieces = mem_new(n * sizeof *t->pieces);
     t->ids = mem_new(CHUNK * sizeof *t->ids);
     t->times = mem_new((size_t)t->reps * sizeof *t->times);
+    t->reads = mem_new((size_t)t->reps * sizeof *t->reads);
     for (int i = 0; i < CHUNK; i++)
         t->ids[i] = (int32_t)(rng_u64(1, (uint64_t)i, 0) % (uint64_t)t->r->model->vocab);
     for (size_t i = 0; i < n; i++) {
@@ -277,6 +296,8 @@ err_code tools_bench(const struct tools_model *m, const struct tools_bench *b, F
     if (!code)
         code = cpu_measure_ops(t.r->ops, team_size(t.r->team), &t.speed, e);
     if (!code)
+        code = cpu_meter_open(t.r->ops, t.r->team, &t.meter, e);
+    if (!code)
         code = prepare(&t, e);
     if (!code && b->prompt)
         code = bench_prompt(&t, e);
@@ -291,6 +312,8 @@ err_code tools_bench(const struct tools_model *m, const struct tools_bench *b, F
     free(t.pieces);
     free(t.ids);
     free(t.times);
+    free(t.reads);
+    cpu_meter_close(t.meter);
     runner_close(t.r);
     return code;
 }

@@ -175,3 +175,10 @@ struct cpu_speed {
 MUST_CHECK err_code cpu_measure(int threads, struct cpu_speed *ret_speed, err *e);
 // The same with the instructions of ops.
 MUST_CHECK err_code cpu_measure_ops(const struct cpu_ops *ops, int threads, struct cpu_speed *ret_speed, err *e);
+
+// How fast a team reads at the moment: on a shared host that is another figure from one second to the next. Between steps only.
+struct team;
+struct cpu_meter;
+MUST_CHECK err_code cpu_meter_open(const struct cpu_ops *ops, struct team *t, struct cpu_meter **ret_meter, err *e);
+void cpu_meter_close(struct cpu_meter *meter);  // accepts NULL; before the team
+double cpu_meter_read_gb_s(struct cpu_meter *meter);  // the middle one of three readings of 128 MB

@@ -307,15 +307,21 @@ static void run_sums(struct lane *lane, void *arg)
     m->rate[lane->id] = done / (cpu_seconds() - start);
 }
 
-// The best of a few runs, in 1e9 a second.
+// Of all lanes together, in 1e9 a second.
+static double run_rate(struct team *t, team_fn *fn, struct measure *m)
+{
+    double rate = 0;
+    team_run(t, fn, m);
+    for (int l = 0; l < team_size(t); l++)
+        rate += m->rate[l] * 1e-9;
+    return rate;
+}
+
 static double best_rate(struct team *t, team_fn *fn, struct measure *m)
 {
     double best = 0;
     for (int i = 0; i < MEASURE_REPS; i++) {
-        double rate = 0;
-        team_run(t, fn, m);
-        for (int l = 0; l < team_size(t); l++)
-            rate += m->rate[l] * 1e-9;
+        double rate = run_rate(t, fn, m);
         best = rate > best ? rate : best;
     }
     return best;
@@ -345,21 +351,73 @@ err_code cpu_measure(int threads, struct cpu_speed *ret_speed, err *e)
     return code ? code : cpu_measure_ops(ops, threads, ret_speed, e);
 }
 
-err_code cpu_measure_ops(const struct cpu_ops *ops, int threads, struct cpu_speed *ret_speed, err *e)
+static void measure_free(struct measure *m)
+{
+    mem_free_pages(m->memory, m->bytes);
+    free(m);
+}
+
+static err_code measure_new(const struct cpu_ops *ops, struct measure **ret_measure, err *e)
 {
     struct measure *m = mem_new(sizeof *m);
-    struct team *t = NULL;
     m->ops = ops;
     size_t limit = host_memory() / 8;
     m->bytes = limit < (size_t)128 << 20 ? limit & ~(size_t)4095 : (size_t)128 << 20;  // several times any L3 share
     m->memory = mem_try_pages(m->bytes);
-    err_code code = m->memory ? ERR_OK : err_set(e, ERR_MEMORY, "no %zu bytes to measure memory with", m->bytes);
-    if (!code)
-        code = team_open(threads, true, &t, e);
+    if (!m->memory) {
+        err_set(e, ERR_MEMORY, "no %zu bytes to measure memory with", m->bytes);
+        measure_free(m);
+        return ERR_MEMORY;
+    }
+    *ret_measure = m;
+    return ERR_OK;
+}
+
+err_code cpu_measure_ops(const struct cpu_ops *ops, int threads, struct cpu_speed *ret_speed, err *e)
+{
+    struct measure *m;
+    struct team *t = NULL;
+    err_code code = measure_new(ops, &m, e);
+    if (code)
+        return code;
+    code = team_open(threads, true, &t, e);
     if (!code)
         *ret_speed = measure_all(t, m);
     team_close(t);
-    mem_free_pages(m->memory, m->bytes);
-    free(m);
+    measure_free(m);
     return code;
+}
+
+struct cpu_meter {
+    struct team *team;
+    struct measure *m;
+};
+
+err_code cpu_meter_open(const struct cpu_ops *ops, struct team *t, struct cpu_meter **ret_meter, err *e)
+{
+    struct measure *m;
+    err_code code = measure_new(ops, &m, e);
+    if (code)
+        return code;
+    team_run(t, touch, m);
+    *ret_meter = mem_new(sizeof **ret_meter);
+    **ret_meter = (struct cpu_meter){t, m};
+    return ERR_OK;
+}
+
+void cpu_meter_close(struct cpu_meter *meter)
+{
+    if (!meter)
+        return;
+    measure_free(meter->m);
+    free(meter);
+}
+
+double cpu_meter_read_gb_s(struct cpu_meter *meter)
+{
+    double rate[3];
+    for (int i = 0; i < 3; i++)
+        rate[i] = run_rate(meter->team, run_read, meter->m);
+    double low = rate[0] < rate[1] ? rate[0] : rate[1], high = rate[0] < rate[1] ? rate[1] : rate[0];
+    return rate[2] < low ? low : rate[2] > high ? high : rate[2];
 }

@@ -86,7 +86,7 @@ struct generate {
     size_t nbad_words;
     bool show_control; // the text has control tokens too, as they are spelt
     bool ignore_eos;
-    bool one_by_one;   // no token is taken without its logits and none is drafted; the answer is the same
+    bool one_by_one;   // each token is picked from all of its logits, none taken without or drafted; the answer is the same
     bool progress;     // EVENT_PROGRESS after each step of the prompt
     bool echo;         // text completion: the prompt's text comes first
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest

@@ -133,7 +133,7 @@ static void forward(struct lane *lane, void *arg)
 err_code runner_step(struct runner *r, const struct piece *pieces, int n, err *e)
 {
     struct batch b = {.ids = r->ids, .pos = r->pos, .seqs = r->seqs, .out_rows = r->out_rows, .logits = r->logits,
-                      .adapter = r->adapter, .scratch = r->scratch};
+                      .out_groups = r->out_groups, .adapter = r->adapter, .scratch = r->scratch};
     if (n < 1 || n > r->max_seqs)
         return err_set(e, ERR_INVALID, "%d sequences in a step of at most %d", n, r->max_seqs);
     for (int i = 0; i < n; i++) {

@@ -41,6 +41,7 @@ struct runner {
     struct kv_pool *pool;
     int max_rows, max_seqs;
     bool adapter;    // steps use the adapter: on when one was asked for, and the owner may switch it
+    const uint64_t *out_groups;  // as in struct batch; the owner may set it
     int nout;        // of the last step
     float *logits;   // [max_out, vocab]
     int max_out;

@@ -270,6 +270,8 @@ static err_code run_round(struct speaking *k, int round, const int32_t *ids, int
     struct work *w = k->work;
     const struct work_rounds *rounds = w->ops->rounds;
     struct sampler *sampler = sampler_new(w->sampling, w->model->vocab, round);
+    size_t mask_bytes = ((size_t)w->model->vocab + 63) / 64 * sizeof(uint64_t);
+    uint64_t *mask = mem_new(mask_bytes);
     struct kv_seq seq;
     kv_seq_init(&seq, k->r->pool);
     sampler_see_prompt(sampler, w->stem, w->nstem);
@@ -281,8 +283,9 @@ static err_code run_round(struct speaking *k, int round, const int32_t *ids, int
     if (!code)
         code = feed(k, &seq, ids, nids, true, e);
     for (int i = 0; i < max_tokens && !code; i++) {
-        rounds->mask(w, k->r->logits);
-        int32_t id = sampler_pick(sampler, k->r->logits, i, NULL, NULL, 0);
+        memset(mask, 0, mask_bytes);
+        rounds->admit(w, mask);
+        int32_t id = sampler_pick(sampler, k->r->logits, i, mask, NULL, 0);
         if (id < 0)
             code = err_set(e, ERR_INTERNAL, "the model's logits are not numbers");
         print_ids(k->tokens, "", &id, 1, false);
@@ -295,6 +298,7 @@ static err_code run_round(struct speaking *k, int round, const int32_t *ids, int
     fputc('\n', k->tokens);
     kv_seq_done(&seq);
     sampler_free(sampler);
+    free(mask);
     rounds->end(w);
     return code;
 }

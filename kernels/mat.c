@@ -12,6 +12,7 @@
 enum {
     FLOAT_TOKENS = 96,  // activations of a tile and a piece stay in L2
     FLOAT_PIECE = 512,
+    FETCH_BYTES = 8192,  // all of most groups: the hardware follows only where reading goes on
     PANEL_K = 256,  // a multiple of every type's block; the panel is 32 KB
 };
 
@@ -268,6 +269,14 @@ static void mul_fine(const struct cpu_ops *ops, const struct mat *m, const struc
             }
         }
     }
+}
+
+void mat_fetch(const struct mat *m, int g)
+{
+    size_t bytes = m->bytes / (size_t)mat_groups(m);
+    const uint8_t *p = m->data + bytes * (size_t)g;
+    for (size_t i = 0; i < bytes && i < FETCH_BYTES; i += 64)
+        __builtin_prefetch(p + i, 0, 2);
 }
 
 void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,

@@ -109,6 +109,8 @@ void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx
 // need rows of their own. One lane, from and a of the same columns and math, from complete.
 void acts_gather(const struct cpu_ops *ops, struct acts *a, const struct acts *from, const int32_t *tokens, int n);
 
+// Asks the memory for row group g, or its beginning: for who multiplies by groups that do not follow each other.
+void mat_fetch(const struct mat *m, int g);
 // Row groups g0..g1 for tokens 0..a->n. y is the row of token 0, ldy floats between tokens.
 void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
              enum mat_write write);

@@ -604,6 +604,11 @@ void decoder_logits(struct step *s)
     // What the head rounds goes straight into the logits: of int8's error on SmolLM2 it would be a third.
     int hidden = s->d->dims.hidden;
     make_input(s, &a, s->x, hidden, hidden, b->nout, s->d->norm, b->out_rows, mat_uses_int8(&s->d->head.w));
+    if (b->out_groups) {
+        linear_apply_some(s->lane, s->m->ops, &s->d->head, b->logits, s->d->dims.vocab, &a, b->out_groups);
+        lane_barrier(s->lane);
+        return;
+    }
     decoder_multiply(s, &s->d->head, b->logits, s->d->dims.vocab, &a, MAT_STORE);
 }
 

@@ -106,3 +106,40 @@ void linear_apply(struct lane *lane, const struct cpu_ops *ops, const struct lin
         first += groups;
     }
 }
+
+static int count_bits(const uint64_t *bits, int n)
+{
+    int count = 0;
+    for (int i = 0; i < (n + 63) / 64; i++)
+        count += __builtin_popcountll(bits[i]);
+    return count;
+}
+
+// The first of the bits from i on that is `set`; n: there is none.
+static int next_bit(const uint64_t *bits, int i, int n, bool set)
+{
+    while (i < n) {
+        uint64_t word = (set ? bits[i / 64] : ~bits[i / 64]) >> i % 64;
+        if (word)
+            return i + __builtin_ctzll(word) < n ? i + __builtin_ctzll(word) : n;
+        i += 64 - i % 64;
+    }
+    return n;
+}
+
+// at: how many of the groups lie before the run.
+void linear_apply_some(struct lane *lane, const struct cpu_ops *ops, const struct linear *l, float *y, int ldy,
+                       const struct acts *a, const uint64_t *groups)
+{
+    int n = mat_groups(&l->w), lo, hi, end, next;
+    lane_split(lane, count_bits(groups, n), 1, &lo, &hi);
+    for (int g = next_bit(groups, 0, n, true), at = 0; g < n && at < hi; g = next) {
+        end = next_bit(groups, g, n, false);
+        next = next_bit(groups, end, n, true);
+        if (next < n && at >= lo)
+            mat_fetch(&l->w, next);
+        int first = lo > at ? lo - at : 0, last = hi - at < end - g ? hi - at : end - g;
+        linear_groups(ops, l, y, ldy, a, g + first, g + last, MAT_STORE);
+        at += end - g;
+    }
+}

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "engine/blocks/loader.h"
@@ -44,6 +45,10 @@ void linear_input(struct lane *lane, const struct cpu_ops *ops, struct acts *a, 
 // y[i] = l[i]->w x + bias (+ pair) for this lane's share of the output rows of each; every l has the same input. No barrier.
 void linear_apply(struct lane *lane, const struct cpu_ops *ops, const struct linear *const *l, float *const *y,
                   const int *ldy, int count, const struct acts *a, enum mat_write write);
+// The same for those row groups of one linear whose bits are set (bit g of word g / 64, none past the last), shared out among
+// the lanes alike; the other rows of y are left as they are. With a low-rank pair A x is computed for each run of groups.
+void linear_apply_some(struct lane *lane, const struct cpu_ops *ops, const struct linear *l, float *y, int ldy,
+                       const struct acts *a, const uint64_t *groups);
 // The same for row groups [g0, g1) of one linear: for callers that split the work themselves.
 void linear_groups(const struct cpu_ops *ops, const struct linear *l, float *y, int ldy, const struct acts *a, int g0,
                    int g1, enum mat_write write);

@@ -260,7 +260,7 @@ static err_code hidden(struct work *w, struct session *s, const float *state, er
 }
 
 // Only looks at the logits: all of them are needed for the share the options have.
-static void look(struct work *w, float *logits)
+static void look(struct work *w, const float *logits)
 {
     struct asking *a = (struct asking *)w;
     const struct decide_question *q = question(a, a->answered);
@@ -297,7 +297,7 @@ static enum work_next after(struct work *w, struct session *s, err *e)
 }
 
 static const struct work_rounds native_rounds = {.decide = true, .next = next, .hidden = hidden};
-static const struct work_rounds label_rounds = {.next = next, .mask = look, .token = end_round};
+static const struct work_rounds label_rounds = {.next = next, .look = look, .token = end_round};
 
 const struct work_ops asking_native_work = {
     .max_running = 8, .rounds = &native_rounds, .check = check, .prepare = prepare, .after = after, .free = release};

@@ -43,8 +43,8 @@ struct gen_ops {
     void (*kv_layout)(const struct model *m, struct kv_layout *ret_layout);
     // Bytes of step scratch for at most max_rows tokens and max_out rows of logits.
     size_t (*scratch_bytes)(const struct model *m, int max_rows, int max_out, int lanes);
-    // Computes b->logits for the rows b->out_rows asks for and appends keys and values at each row's position.
-    // SPMD: every lane calls it with the same batch; returns after a barrier.
+    // Computes b->logits for the rows b->out_rows asks for, at least the groups of b->out_groups, and appends keys and values
+    // at each row's position. SPMD: every lane calls it with the same batch; returns after a barrier.
     void (*forward)(const struct model *m, const struct batch *b, struct lane *lane);
     // Row `id` of the output head (with its low-rank pair if adapter), hidden numbers, dequantised:
     // logit = row . (last hidden state after the final norm).

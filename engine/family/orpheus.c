@@ -346,20 +346,15 @@ static bool next(struct work *w, const int32_t **ret_ids, int *ret_nids, int *re
     return true;
 }
 
-static void forbid(float *logits, int from, int to)
-{
-    for (int i = from; i < to; i++)
-        logits[i] = -INFINITY;
-}
-
-static void mask(struct work *w, float *logits)
+static void admit(struct work *w, uint64_t *mask)
 {
     struct speech *p = (struct speech *)w;
     const struct orpheus *o = p->orpheus;
     int codes = p->spans[p->asked - 1].ncodes, end = o->base + 2, low = o->base + 10 + o->codes * (codes % FRAME);
-    forbid(logits, 0, codes < FRAME ? end + 1 : end);
-    forbid(logits, end + 1, low);
-    forbid(logits, low + o->codes, w->model->vocab);
+    for (int i = low; i < low + o->codes; i++)
+        mask[i / 64] |= 1ull << i % 64;
+    if (codes >= FRAME)
+        mask[end / 64] |= 1ull << end % 64;
 }
 
 // A frame is complete: its codes go to the three levels.
@@ -396,7 +391,7 @@ static void end(struct work *w)
     p->spans[p->asked - 1].ended = true;
 }
 
-static const struct work_rounds rounds = {.next = next, .mask = mask, .token = token, .end = end};
+static const struct work_rounds rounds = {.next = next, .admit = admit, .token = token, .end = end};
 
 // ---- steps: the vocoder
 

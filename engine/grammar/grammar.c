@@ -31,6 +31,8 @@ struct grammar_state {
     struct grammar *g;
     struct machine *m;
     uint64_t *mask;
+    uint32_t nmask;
+    bool masked;  // mask is that of where the machine stands
 };
 
 // ---- compiling
@@ -298,7 +300,10 @@ void grammar_free(struct grammar_state *s)
 
 uint64_t *grammar_mask(struct grammar_state *s, uint32_t *ret_n)
 {
-    *ret_n = token_mask_fill(s->g->masks, s->m, s->mask, NULL);
+    if (!s->masked)
+        s->nmask = token_mask_fill(s->g->masks, s->m, s->mask, NULL);
+    s->masked = true;
+    *ret_n = s->nmask;
     return s->mask;
 }
 
@@ -308,7 +313,10 @@ bool grammar_take(struct grammar_state *s, int32_t id)
     if (id < 0 || id >= s->g->trie->vocab)
         return false;
     const char *text = token_trie_text(s->g->trie, id, &len);
-    return len > 0 && machine_text(s->m, text, len);
+    if (len == 0 || !machine_text(s->m, text, len))
+        return false;
+    s->masked = false;
+    return true;
 }
 
 bool grammar_ends(const struct grammar_state *s)

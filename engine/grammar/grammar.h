@@ -42,8 +42,8 @@ struct grammar_state *grammar_begin(struct grammar *g);  // takes a reference of
 struct grammar_state *grammar_fork(const struct grammar_state *s);
 void grammar_free(struct grammar_state *s);
 
-// The tokens that may come next, as bits of an array of (vocab + 63) / 64 words that is good until the next call, and the
-// caller's to change until then; *ret_n: how many. Made of the state alone.
+// The tokens that may come next, as bits of an array of (vocab + 63) / 64 words; *ret_n: how many. Made of the state alone, at
+// the first call for it: until a token is taken others give the same array, with what the caller changed in it.
 uint64_t *grammar_mask(struct grammar_state *s, uint32_t *ret_n);
 bool grammar_take(struct grammar_state *s, int32_t id);  // false: not allowed, nothing changed
 bool grammar_ends(const struct grammar_state *s);

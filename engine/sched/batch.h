@@ -21,6 +21,9 @@ struct batch {
     const struct batch_seq *seqs;
     const int32_t *out_rows;  // [nout] ascending: rows whose logits are wanted
     float *logits;            // [nout, vocab]; NULL: hidden is wanted
+    // Row groups of the head (MAT_GROUP token ids each; bit g of word g / 64, none past the last) whose logits are read by
+    // anybody; NULL: all. The logits of other groups are unspecified: those of an earlier step, or no numbers at all.
+    const uint64_t *out_groups;
     float *hidden;            // [nout, model.hidden]: the state after the final norm, instead of logits
     bool adapter;             // every linear adds its LoRA pair; all rows of a step or none
     void *scratch;            // gen_ops.scratch_bytes() bytes, 64-byte aligned, shared by the lanes

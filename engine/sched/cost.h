@@ -55,7 +55,8 @@ struct cost {
 
 // What a step is made of.
 struct cost_step {
-    int rows, heads;
+    int rows;
+    double heads;  // one of which a part of the rows is computed counts as that part
     double decode_keys, prompt_keys;
 };
 

@@ -76,19 +76,29 @@ static void make_room(struct served *m, bool extras)
     }
 }
 
-static void add_item(struct served *m, struct session *s, struct choice *c, int rows, int nout)
+// Which of its logits the item's owner reads.
+static void add_heads(struct served *m, const struct plan_item *it)
 {
-    int first = batch_add(&m->batch, &c->seq.kv, c->ids + c->seq.kv.len, rows, nout);
-    m->items[m->nitems++] = (struct plan_item){.session = s, .choice = c, .rows = rows, .first_out = first, .nout = nout};
+    struct session *s = it->session;
+    if (session_has_rounds(s))
+        round_needs(s, &m->heads);
+    else if (session_wants_prompt_logprobs(s))
+        heads_add_all(&m->heads);
+    else
+        session_sample_needs(s, it->choice, it->ndraft, &m->heads);
 }
 
-// The step with one more item; what the item adds to it.
-static void add_cost(struct served *m, const struct cost_step *with, bool extra)
+// The step `with` its rows; what they add to it is the item's cost.
+static void add_item(struct served *m, struct plan_item it, struct cost_step with)
 {
-    struct plan_item *it = &m->items[m->nitems - 1];
-    it->extra = extra;
-    it->cost_s = cost_predict_s(&m->cost, with) - cost_predict_s(&m->cost, &m->step);
-    m->step = *with;
+    struct choice *c = it.choice;
+    it.first_out = batch_add(&m->batch, &c->seq.kv, c->ids + c->seq.kv.len, it.rows, it.nout);
+    if (it.nout > 0 && !m->decide)
+        add_heads(m, &it);
+    with.heads = m->decide ? 0 : m->batch.b.nout * heads_share(&m->heads);
+    it.cost_s = cost_predict_s(&m->cost, &with) - cost_predict_s(&m->cost, &m->step);
+    m->items[m->nitems++] = it;
+    m->step = with;
 }
 
 // How much of a draft there is room for. It gets no page of its own.
@@ -125,9 +135,8 @@ static void add_row(struct served *m, struct session *s, struct choice *c, bool 
     else
         cost_add_prompt(&m->cost, &with, at, rows, nout);
     lay_draft(c, ndraft);
-    add_item(m, s, c, rows, nout);
-    add_cost(m, &with, extra);
-    m->items[m->nitems - 1].ndraft = ndraft;
+    add_item(m, (struct plan_item){.session = s, .choice = c, .rows = rows, .nout = nout, .ndraft = ndraft, .extra = extra},
+             with);
     m->prefill_rows += rows - 1;
     m->prompt_logits += ndraft;
 }
@@ -205,8 +214,7 @@ static void plan_prompt(struct served *m, struct session *s, struct choice *c, d
         return;
     struct cost_step with = m->step;
     cost_add_prompt(&m->cost, &with, c->seq.kv.len, rows, nout);
-    add_item(m, s, c, rows, nout);
-    add_cost(m, &with, true);
+    add_item(m, (struct plan_item){.session = s, .choice = c, .rows = rows, .nout = nout, .extra = true}, with);
     m->prefill_rows += rows;
 }
 
@@ -275,6 +283,7 @@ static void plan_extras(struct served *m, const struct plan_room *room)
 void plan_step(struct served *m, const struct plan_room *room)
 {
     batch_clear(&m->batch);
+    heads_clear(&m->heads);
     m->nitems = m->prefill_rows = m->prompt_logits = 0;
     m->step = (struct cost_step){0};
     m->decide = room->decide;
@@ -285,4 +294,7 @@ void plan_step(struct served *m, const struct plan_room *room)
     plan_decode(m);
     if (room->extras)
         plan_extras(m, room);
+    m->batch.b.out_groups = m->decide ? NULL : heads_groups(&m->heads);
+    if (!m->decide && m->batch.b.nout > 0)
+        m->head_share = heads_share(&m->heads);
 }

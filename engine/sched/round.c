@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "engine/model.h"
+#include "engine/sched/heads.h"
 
 static void set_ids(struct choice *c, const int32_t *stem, int nstem, const int32_t *ids, int nids)
 {
@@ -56,6 +57,11 @@ static bool load(struct session *s, err *e)
     return true;
 }
 
+static size_t mask_bytes(const struct session *s)
+{
+    return ((size_t)s->model->vocab + 63) / 64 * sizeof *s->admitted;
+}
+
 err_code round_init(struct session *s, err *e)
 {
     struct work *w = s->work;
@@ -68,6 +74,7 @@ err_code round_init(struct session *s, err *e)
     set_ids(stem, w->stem, w->nstem, NULL, 0);
     stem->limit = w->nstem;
     stem->active = true;
+    s->admitted = mem_new(mask_bytes(s));
     if (!load(s, e) && !e->code)
         return err_set(e, ERR_INTERNAL, "a task without a round");
     return e->code;
@@ -82,14 +89,34 @@ bool round_fork(struct session *s)
     return true;
 }
 
+// NULL: any token may come.
+static const uint64_t *admitted(struct session *s)
+{
+    struct work *w = s->work;
+    if (!w->ops->rounds->admit)
+        return NULL;
+    memset(s->admitted, 0, mask_bytes(s));
+    w->ops->rounds->admit(w, s->admitted);
+    return s->admitted;
+}
+
+void round_needs(struct session *s, struct heads *h)
+{
+    const uint64_t *mask = h->all ? NULL : admitted(s);
+    if (mask)
+        heads_add(h, mask);
+    else
+        heads_add_all(h);
+}
+
 bool round_take(struct session *s, float *logits)
 {
     struct work *w = s->work;
     struct choice *c = session_round(s);
     int index = c->nids - (c->limit - (s->max_out > 1 ? s->max_out - 1 : 0));
-    if (w->ops->rounds->mask)
-        w->ops->rounds->mask(w, logits);
-    int32_t id = sampler_pick(c->sampler, logits, index, NULL, NULL, 0);
+    if (w->ops->rounds->look)
+        w->ops->rounds->look(w, logits);
+    int32_t id = sampler_pick(c->sampler, logits, index, admitted(s), NULL, 0);
     if (id < 0) {
         err_set(&s->failure, ERR_INTERNAL, "the model's logits at position %d are not numbers, or all are masked",
                 c->nids - 1);

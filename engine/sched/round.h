@@ -38,6 +38,7 @@ static inline struct choice *session_round(const struct session *s)
 MUST_CHECK err_code round_init(struct session *s, err *e);
 // The round becomes active; its pages must be promised. False: no page for its tail.
 bool round_fork(struct session *s);
+void round_needs(struct session *s, struct heads *h);  // adds the logits that round_take reads
 bool round_take(struct session *s, float *logits);
 bool round_read(struct session *s, const float *state);
 // Ends the round; the next one is known but not active. s->failure when it cannot fit.

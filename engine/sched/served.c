@@ -137,6 +137,8 @@ static err_code open_step(struct served *m, err *e)
     int nout = max_out(c);
     m->max_rows = max_rows(c);
     batch_init(&m->batch, m->max_rows, c->max_running, nout);
+    heads_init(&m->heads, m->model->vocab);
+    m->head_share = 1;
     m->items = mem_new((size_t)c->max_running * sizeof *m->items);
     m->scratch_bytes = gen->scratch_bytes(m->model, m->max_rows, nout, team_size(m->core->team));
     if (!size_mul((size_t)m->model->vocab, sizeof(float) * (size_t)(nout + 1), &m->logits_bytes))
@@ -232,6 +234,7 @@ void served_close(struct served *m)
     prefix_close(m->prefix);
     kv_pool_close(m->pool);
     batch_done(&m->batch);
+    heads_done(&m->heads);
     mem_free_pages(m->logits, m->logits_bytes);
     mem_free_pages(m->scratch, m->scratch_bytes);
     mem_free_pages(m->hidden, m->hidden_bytes);

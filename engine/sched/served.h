@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/sched/batch.h"
 #include "engine/sched/cost.h"
+#include "engine/sched/heads.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/session.h"
 #include "engine/sched/share.h"
@@ -68,6 +69,8 @@ struct served {
     bool decide;                          // the step is one of decisions: hidden states, adapter on
 
     struct batch_builder batch;
+    struct heads heads;
+    double head_share;                    // of the last step with logits
     struct plan_item *items;
     struct cost_step step;
     int nitems, prefill_rows, prompt_logits;

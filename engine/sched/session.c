@@ -257,6 +257,7 @@ void session_end(struct session *s, const err *why)
     free(s->choices);
     free(s->close);
     free(s->banned);
+    free(s->admitted);
     bad_words_free(s->bad_words);
     if (s->work)
         s->work->ops->free(s->work);

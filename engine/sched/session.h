@@ -35,6 +35,7 @@
 #include "engine/tokenizer/tokenizer.h"
 
 struct bad_words;
+struct heads;
 struct metrics;
 struct model;
 struct served;
@@ -121,6 +122,7 @@ struct session {
     int nclose;
     struct bad_words *bad_words;  // NULL: none
     int32_t *banned;       // room for what a token may not be
+    uint64_t *admitted;    // rounds: room for a mask
 };
 
 struct session *session_new(struct task *t, struct ticket ticket, struct slot_table *slots);
@@ -153,6 +155,8 @@ void session_fork_choice(struct session *s, struct choice *c);
 // session_sample.c. Takes the next token of a choice from its logits, which are changed, and those after it that are no
 // choice. Sends text; may end the choice; s->failure on logits that are not numbers.
 void session_sample(struct session *s, struct choice *c, float *logits);
+// Adds the logits that session_sample reads: behind the known tokens, and behind each of the draft's first `ndraft`.
+void session_sample_needs(const struct session *s, const struct choice *c, int ndraft, struct heads *h);
 // The tokens that the grammar makes likely to follow, into c->draft. Changes nothing else.
 void session_sample_draft(const struct session *s, struct choice *c);
 void session_finish_choice(struct session *s, struct choice *c, enum finish finish);

@@ -4,13 +4,15 @@
 // A token that is the only one its grammar admits needs no logits: it is taken at once, and so on until there is a choice, so
 // that the next step computes the run together. Where a grammar admits several tokens that are all beginnings of the longest
 // one, it asks for a text that can be cut in several ways: the longest are offered to the next step as a draft (plan.c), which
-// computes logits after each and keeps those that are picked (commit.c). Neither changes a bit of an answer.
+// computes logits after each and keeps those that are picked (commit.c). Of the logits only those of admitted tokens are read:
+// the mask comes before everything else that looks at them, but for log-probabilities. None of this changes a bit of an answer.
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
 #include "engine/model.h"
+#include "engine/sched/heads.h"
 #include "engine/sched/served.h"
 #include "engine/sched/session.h"
 #include "engine/text/bad_words.h"
@@ -72,6 +74,27 @@ static void allow(const struct session *s, struct grammar_state *grammar, struct
     if (!g->ignore_eos)
         admit(s, ret, stops, nstops);
     admit(s, ret, g->stop_ids, g->nstop_ids);
+}
+
+static void need(const struct session *s, struct grammar_state *grammar, struct heads *h)
+{
+    struct allowed a;
+    allow(s, grammar, &a);
+    heads_add(h, a.mask);
+}
+
+void session_sample_needs(const struct session *s, const struct choice *c, int ndraft, struct heads *h)
+{
+    const struct generate *g = &s->task->generate;
+    if (!c->grammar || g->logprobs >= 0 || g->one_by_one)
+        heads_add_all(h);
+    if (h->all)
+        return;
+    need(s, c->grammar, h);
+    struct grammar_state *ahead = ndraft > 0 ? grammar_fork(c->grammar) : NULL;
+    for (int i = 0; i < ndraft && grammar_take(ahead, c->draft[i]); i++)
+        need(s, ahead, h);
+    grammar_free(ahead);
 }
 
 // The ids that may not be picked as output token `index`.

@@ -88,6 +88,7 @@ static bool is_due(const struct served *m)
 
 // ---- how long
 
+// As much of the head counts as the last step had: which logits are read is known when the step is planned.
 static double decode_s(const struct served *m)
 {
     struct cost_step st = {0};
@@ -97,6 +98,7 @@ static double decode_s(const struct served *m)
             if (plan_is_due(s, &s->choices[k]))
                 cost_add_decode(&m->cost, &st, s->choices[k].seq.kv.len);
     }
+    st.heads *= m->head_share;
     return st.rows ? cost_predict_s(&m->cost, &st) : 0;
 }
 
@@ -168,6 +170,14 @@ static void charge(struct served *m)
     }
 }
 
+static void count_logits(struct served *m)
+{
+    uint64_t all = m->decide ? 0 : (uint64_t)m->batch.b.nout * (uint64_t)m->model->vocab;
+    uint64_t computed = (uint64_t)((double)all * heads_share(&m->heads));
+    metrics_count(&m->metrics->logits, computed);
+    metrics_count(&m->metrics->spared_logits, all - computed);
+}
+
 static void forward(struct lane *lane, void *arg)
 {
     const struct served *m = arg;
@@ -190,6 +200,7 @@ static bool run_batch(struct served *m, const struct plan_room *room)
     cost_learn(&m->cost, &m->step, took);
     count_step(m, took);
     hist_add(&m->metrics->step_tokens, m->batch.b.rows);
+    count_logits(m);
     settle(m);
     return true;
 }

@@ -44,8 +44,11 @@ struct work_rounds {
     bool decide;     // hidden state and adapter instead of logits and sampling
     // The next round: its ids after the stem (valid until the round ends), the most tokens it may sample. False: no more.
     bool (*next)(struct work *w, const int32_t **ret_ids, int *ret_nids, int *ret_max_tokens);
-    // Before sampling: may set logits to -INFINITY. NULL: all are allowed.
-    void (*mask)(struct work *w, float *logits);
+    // Before sampling: the tokens that may come, as bits of words that are 0 before; of no others logits need be computed.
+    // The same until the next token. NULL: any may.
+    void (*admit)(struct work *w, uint64_t *mask);
+    // Without admit, before sampling: looks at the logits. NULL: does not.
+    void (*look)(struct work *w, const float *logits);
     bool (*token)(struct work *w, int32_t id);  // true: the round ends with this one
     void (*end)(struct work *w);                // the round ended (by token, by its limit); NULL: nobody asks
     // decide: the last position's state after the final norm. Sends events through session_emit.

@@ -1,6 +1,7 @@
 // The exactness rule for answers that are more than text: reasoning with a budget, calls, forms, several choices and
 // log-probabilities together have the same bits token by token, with runs and drafts, in a crowd, after preemptions, cut into
-// any chunks, and with a recurrent state. And each is what was asked for.
+// any chunks, with a recurrent state, and whether all logits are computed or those that are read. And each is what was asked
+// for.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +51,7 @@ struct setup {
     size_t kv_bytes;
     int chunk, threads;
     int64_t row_ns;        // how long a row takes at least
-    bool recurrent, step;  // step: one_by_one
+    bool recurrent, step;  // step: one_by_one, which reads all logits
 };
 
 static struct engine *open_engine(const struct setup *o)
@@ -184,6 +185,7 @@ static uint64_t run_alone(const struct setup *o, struct answer_seen *seen)
     const struct metrics *m = engine_metrics(en, "fake");
     uint64_t drafted = atomic_load(&m->draft_tokens), accepted = atomic_load(&m->accepted_tokens);
     assert_true(o->step || o->recurrent ? drafted == 0 : accepted > 0 && accepted < drafted);
+    assert_int_equal(atomic_load(&m->spared_logits) > 0, !o->step);
     engine_close(en);
     return st.steps;
 }
@@ -335,6 +337,7 @@ static void test_kernels(void **state)
         forget(&got);
     }
     assert_true(atomic_load(&engine_metrics(en, "fake")->accepted_tokens) > 0);
+    assert_true(atomic_load(&engine_metrics(en, "fake")->spared_logits) > 0);
     engine_close(en);
 }
 

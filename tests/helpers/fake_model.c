@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "engine/family/family.h"
 #include "engine/text/sampler.h"
+#include "kernels/mat.h"
 #include "tests/helpers/fake_work.h"
 
 enum { LAYERS = 2, HEADS = 2, HEAD_DIM = 2 };  // f32: a row is 8 bytes, one hash
@@ -50,6 +51,19 @@ static uint64_t absorb(uint64_t acc, uint64_t row)
 static int first_seen(int window, int pos)
 {
     return window && pos >= window ? pos - window + 1 : 0;
+}
+
+static bool is_wanted(const struct batch *b, int group)
+{
+    return !b->out_groups || (b->out_groups[group / 64] >> group % 64 & 1);
+}
+
+// What no lane has computed: nobody may look at it.
+static void poison(const struct batch *b, float *logits, int vocab)
+{
+    for (int v = 0; v < vocab; v++)
+        if (!is_wanted(b, v / MAT_GROUP))
+            logits[v] = v % 2 ? NAN : 1e30f;
 }
 
 static void spread(uint64_t acc, float *logits, int vocab)
@@ -106,6 +120,7 @@ static void read_logits(const struct fake *f, const struct batch *b, int out)
     spread(acc, logits, f->vocab);
     if (b->pos[row] == atomic_load(&f->nan_position))
         logits[5] = NAN;
+    poison(b, logits, f->vocab);
 }
 
 int64_t fake_now_ns(void)
@@ -118,19 +133,22 @@ void fake_advance(double seconds)
     atomic_fetch_add(&now_ns, (int64_t)(seconds * 1e9));
 }
 
-static void spend(const struct fake_cost *c, const struct batch *b)
+static void spend(const struct fake_cost *c, const struct batch *b, int vocab)
 {
+    int groups = (vocab + MAT_GROUP - 1) / MAT_GROUP, wanted = 0;
     double keys = 0;
     for (int i = 0; i < b->rows; i++)
         keys += b->pos[i];
-    fake_advance(c->fixed_s + c->row_s * b->rows + c->head_s * b->nout + c->key_s * keys);
+    for (int g = 0; g < groups; g++)
+        wanted += is_wanted(b, g);
+    fake_advance(c->fixed_s + c->row_s * b->rows + c->head_s * b->nout * wanted / groups + c->key_s * keys);
 }
 
 static void forward(const struct model *m, const struct batch *b, struct lane *lane)
 {
     const struct fake *f = m->impl;
     if (lane->id == 0)
-        spend(&f->cost, b);
+        spend(&f->cost, b, f->vocab);
     int64_t ns = atomic_load(&f->delay_ns) * b->rows;
     if (lane->id == 0 && ns > 0)
         nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);

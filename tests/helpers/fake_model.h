@@ -3,7 +3,7 @@
 // A position's rows are hashes of the row before it and its token; logits are a hash over all rows of the prefix, read
 // back from the pages. A wrong page, a stale or missing row, a bad fork or copy gives other tokens. fake_answer computes
 // the same with plain arrays and no pages. One with a window reads the last positions only; a recurrent one reads a state of
-// the sequence as well, which depends on every token.
+// the sequence as well, which depends on every token. Logits that nobody asked for (batch.out_groups) are no numbers, or huge.
 //
 // It has two kinds of work as well. TASK_EMBED: each input takes as many steps as it has bytes, in a scratch all share,
 // and gives a vector of FAKE_VALUES. TASK_SPEAK: every word is a round of ids after a common stem; the tokens leave as

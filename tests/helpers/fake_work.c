@@ -182,11 +182,11 @@ static bool speak_next(struct work *work, const int32_t **ret_ids, int *ret_nids
     return n > 0;
 }
 
-// Token 0 is never said.
-static void speak_mask(struct work *work, float *logits)
+// The first tokens are never said, nor the last ones.
+static void speak_admit(struct work *work, uint64_t *mask)
 {
     (void)work;
-    logits[0] = -INFINITY;
+    *mask = 0x7ffe;
 }
 
 static bool speak_token(struct work *work, int32_t id)
@@ -225,7 +225,7 @@ static enum work_next speak_after(struct work *work, struct session *s, err *e)
     return work->rounds_over ? WORK_DONE : WORK_WAIT;
 }
 
-static const struct work_rounds rounds = {.next = speak_next, .mask = speak_mask, .token = speak_token};
+static const struct work_rounds rounds = {.next = speak_next, .admit = speak_admit, .token = speak_token};
 
 const struct work_ops fake_speak = {
     .max_running = 3, .rounds = &rounds, .prepare = speak_prepare, .step = speak_step, .after = speak_after,
@@ -244,8 +244,9 @@ static int say_round(const int32_t *ids, int nids, const struct sampling *sampli
     for (; said < FAKE_ROUND_TOKENS && said < n && ones < END_ONES; said++) {
         float logits[FAKE_VOCAB];
         fake_logits(all, len, logits);
-        speak_mask(NULL, logits);
-        int32_t id = sampler_pick(s, logits, said, NULL, NULL, 0);
+        uint64_t mask = 0;
+        speak_admit(NULL, &mask);
+        int32_t id = sampler_pick(s, logits, said, &mask, NULL, 0);
         ones += id == 1;
         values[said] = (float)id / FAKE_VOCAB;
         all[len++] = id;

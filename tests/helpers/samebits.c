@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "kernels/cpu.h"
+#include "kernels/mat.h"
 #include "tests/helpers/models.h"
 #include "tests/helpers/samebits.h"
 
@@ -128,6 +129,38 @@ static void same(const struct samebits *s, const char *what, const float *want, 
     free(got);
 }
 
+// Some row groups of the head: those are the same, others are not touched.
+static void check_groups(const struct samebits *s, struct runner *r, const int32_t *ids, const float *want)
+{
+    enum { TOKENS = 9 };
+    int vocab = r->model->vocab, groups = (vocab + MAT_GROUP - 1) / MAT_GROUP, tokens = s->tokens < TOKENS ? s->tokens : TOKENS;
+    uint64_t *set = calloc((size_t)groups / 64 + 1, sizeof *set);
+    const float untouched = 12345;
+    assert_non_null(set);
+    for (int way = 0; way < 6; way++) {  // none, a few, half of them, long runs, all but a few, all
+        static const int chunks[] = {1, 7, 64, 3, 1, 64};
+        for (int g = 0; g < groups; g++) {
+            uint64_t draw = rng_u64(11, (uint64_t)(way == 3 ? g / 9 : g), (uint64_t)way) % 100;
+            bool in = draw < (const uint64_t[]){0, 5, 50, 50, 95, 100}[way];
+            set[g / 64] = (set[g / 64] & ~(1ull << g % 64)) | (uint64_t)in << g % 64;
+        }
+        for (int i = 0; i < r->max_out * vocab; i++)
+            r->logits[i] = untouched;
+        r->out_groups = set;
+        float *got = samebits_logits(r, ids, tokens, chunks[way]);
+        r->out_groups = NULL;
+        for (int i = 0; i < tokens * vocab; i++) {
+            int g = i % vocab / MAT_GROUP;
+            float w = set[g / 64] >> g % 64 & 1 ? want[i] : untouched;
+            if (memcmp(&w, &got[i], sizeof w) != 0)
+                fail_msg("%s, %d lanes, groups %d: row %d column %d is %.9g, expected %.9g", s->model, s->threads, way,
+                         i / vocab, i % vocab, (double)got[i], (double)w);
+        }
+        free(got);
+    }
+    free(set);
+}
+
 static void check_lanes(struct samebits *s, const int32_t *ids, const float *want)
 {
     static const int chunks[] = {1, 7, 64, SAMEBITS_ROWS};
@@ -141,6 +174,7 @@ static void check_lanes(struct samebits *s, const int32_t *ids, const float *wan
     if (s->tokens > DEEP)
         same(s, "the end one by one", want, logits_to_the_end(r, ids, s->tokens), vocab);
     same(s, "in company", want, logits_in_company(r, ids, s->tokens), vocab);
+    check_groups(s, r, ids, want);
     assert_int_equal(kv_pool_free_pages(r->pool), kv_pool_pages(r->pool));
     runner_close(r);
 }

@@ -1,5 +1,5 @@
 // samebits.h - the exactness rule on a whole model: all logits of a prompt are the same bits for any chunking, number of
-// lanes, company in the batch and instruction set.
+// lanes, company in the batch and instruction set, and for any part of the output head.
 #pragma once
 
 #include "engine/runner.h"

@@ -96,6 +96,53 @@ static void test_any_number_of_lanes(void **state)
     close_scene(&s);
 }
 
+// What one lane of so many writes of the groups in the set, each compared with the definition; returns how many groups.
+static int check_some(const struct scene *s, const struct acts *a, int lane, int lanes, uint64_t set, uint64_t *written)
+{
+    const float untouched = 12345;
+    float y[TOKENS * ATTN];
+    int n = 0;
+    for (int i = 0; i < TOKENS * ATTN; i++)
+        y[i] = untouched;
+    linear_apply_some(&(struct lane){NULL, lane, lanes}, s->ops, &s->q, y, ATTN, a, &set);
+    for (int g = 0; g < ATTN / MAT_GROUP; g++) {
+        bool in = y[g * MAT_GROUP] != untouched;
+        for (int i = 0; i < TOKENS * MAT_GROUP; i++) {
+            int t = i / MAT_GROUP, r = g * MAT_GROUP + i % MAT_GROUP;
+            float want = in ? expected(&s->q, s->x + t * IN, r) : untouched;
+            assert_memory_equal(&y[t * ATTN + r], &want, sizeof want);
+        }
+        assert_false(in && *written >> g & 1);
+        *written |= (uint64_t)in << g;
+        n += in;
+    }
+    return n;
+}
+
+// Any set of row groups is shared out alike; each group is computed once, the others are left alone.
+static void test_some_groups(void **state)
+{
+    (void)state;
+    struct scene s;
+    open_scene(&s);
+    struct acts a;
+    acts_init(&a, s.acts, TOKENS, IN, MAT_F32);
+    a.n = TOKENS;
+    acts_set(s.ops, &a, s.x, IN, 0, TOKENS);
+    for (uint64_t set = 0; set < 1u << ATTN / MAT_GROUP; set++)
+        for (int lanes = 1; lanes <= 7; lanes += 2) {
+            uint64_t written = 0;
+            int least = ATTN, most = 0;
+            for (int i = 0; i < lanes; i++) {
+                int n = check_some(&s, &a, i, lanes, set, &written);
+                least = n < least ? n : least;
+                most = n > most ? n : most;
+            }
+            assert_true(written == set && most - least <= 1);
+        }
+    close_scene(&s);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -126,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_number_of_lanes),
+        cmocka_unit_test(test_some_groups),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,11 @@ static err_code check_generate(const struct model *m, const struct generate *g, 
         return err_set_param(e, ERR_INVALID, "max_tokens", "max_tokens is %d", g->max_tokens);
     if (g->logprobs > SESSION_MAX_LOGPROBS)
         return err_set_param(e, ERR_INVALID, "logprobs", "logprobs is %d, at most %d", g->logprobs, SESSION_MAX_LOGPROBS);
+    if (g->choosing == CHOOSE_SCORED && g->grammar.kind != GRAMMAR_CHOICE)
+        return err_set(e, ERR_INVALID, "probabilities need an answer that is one of several texts");
+    if (g->choosing == CHOOSE_SCORED && (!m->tokenizer || max_running < 2))
+        return err_set_param(e, ERR_UNSUPPORTED, g->grammar.field, "probabilities of choices need a model with a tokenizer and at "
+                             "least two sequences in a step");
     if (check_prompt(m, &g->prompt, e))
         return e->code;
     return check_sampling(&g->sampling, m->vocab, e);

@@ -62,6 +62,14 @@ struct grammar_request {
     const char *name;   // the schema's, for errors; NULL: none
 };
 
+// How an answer of GRAMMAR_CHOICE is found.
+enum choosing {
+    CHOOSE_BY_TOKEN,   // token by token, as with any form: its first tokens decide before its last ones are seen
+    CHOOSE_LIKELIEST,  // the text with the highest probability as a whole (sched/score.h); by token where the request asks for
+                       // something that is defined token by token, or where something comes before the text
+    CHOOSE_SCORED,     // drawn by the probabilities of whole texts, which EVENT_SCORES tells; else ERR_INVALID
+};
+
 // What an answer may call; the tools themselves are prompt.tools. With split only.
 enum tool_choice { TOOLS_AUTO, TOOLS_REQUIRED };
 struct tool_rules {
@@ -92,6 +100,7 @@ struct generate {
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
     int prompt_logprobs;  // the same of the prompt's tokens (EVENT_PROMPT)
     struct grammar_request grammar;  // of the content; what comes before it and instead of it (reasoning, calls) is free of it
+    enum choosing choosing;
     bool split;        // an answer to messages is told apart into content, reasoning and calls (enum channel)
     struct tool_rules tools;
     int reasoning_max; // tokens of reasoning, then it is closed; -1: no limit

@@ -67,6 +67,8 @@ void need_load(const struct task *t, struct slot_load *ret_load)
     case TASK_GENERATE:
         l.n = t->generate.n;
         add_prompt(&l, &t->generate.prompt);
+        if (t->generate.choosing != CHOOSE_BY_TOKEN)  // they are read like a prompt
+            add_text(&l, t->generate.grammar.len);
         break;
     case TASK_TOKENIZE:
     case TASK_DETOKENIZE:

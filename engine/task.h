@@ -137,6 +137,7 @@ enum event_kind {
                      // progress, before the first token: done of total prompt tokens are computed
     EVENT_IMAGE,     // TASK_IMAGE: a partial or final picture of `choice`
     EVENT_DECISION,  // TASK_DECIDE: choice is the question's number
+    EVENT_SCORES,    // TASK_GENERATE with CHOOSE_SCORED: once, before any text of an answer
     EVENT_END,     // the last one, always; error.code tells how it went
 };
 
@@ -169,6 +170,13 @@ struct decision {
     bool wide;      // more options than were trained
 };
 
+// One of the texts of a GRAMMAR_CHOICE (sched/score.h).
+struct scored_text {
+    const char *text;
+    size_t len;
+    double logprob, probability;  // of all texts together 1
+};
+
 struct event {
     enum event_kind kind;
     int choice;
@@ -189,6 +197,8 @@ struct event {
     const struct segment *segment;
     const struct picture *picture;
     const struct decision *decision;
+    const struct scored_text *scores;  // EVENT_SCORES, in the order of the request
+    size_t nscores;
     int done, total;     // EVENT_PROGRESS
     int dropped, dropped_negative;  // EVENT_PROGRESS with done 0: tokens of the prompts beyond what the model reads
     struct usage usage;  // EVENT_START, EVENT_END

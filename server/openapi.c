@@ -79,7 +79,7 @@ static void read_words(const char **at, json_t *schema)
 {
     json_t *words = json_array();
     while (take(at, " ")) {
-        size_t n = strcspn(*at, " |]");
+        size_t n = strcspn(*at, " |],}");
         json_array_append_new(words, json_stringn(*at, n));
         *at += n;
     }
@@ -88,6 +88,21 @@ static void read_words(const char **at, json_t *schema)
 
 static json_t *read_what(const char **at);
 
+// "NAME WHAT, NAME WHAT}": members of an object, which may have others.
+static void read_members(const char **at, json_t *schema)
+{
+    json_t *members = json_object();
+    do {
+        const char *name = *at;
+        size_t n = strcspn(name, " ");
+        *at += n;
+        take(at, " ");
+        json_object_setn_new(members, name, n, read_what(at));
+    } while (take(at, ", "));
+    take(at, "}");
+    json_object_set_new(schema, "properties", members);
+}
+
 static json_t *read_one(const char **at)
 {
     if (take(at, "[")) {
@@ -95,14 +110,16 @@ static json_t *read_one(const char **at)
         take(at, "]");
         return schema;
     }
-    size_t n = strcspn(*at, " :|]");
+    size_t n = strcspn(*at, " :|],}");
     json_t *schema = json_object();
     if (n == 4 && !strncmp(*at, "file", n))
         json_object_update_new(schema, json_pack("{s:s, s:s}", "type", "string", "contentMediaType", "application/octet-stream"));
     else if (n != 3 || strncmp(*at, "any", n) != 0)
         json_object_set_new(schema, "type", json_stringn(*at, n));
     *at += n;
-    if (take(at, ":"))
+    if (take(at, " {"))
+        read_members(at, schema);
+    else if (take(at, ":"))
         read_words(at, schema);
     else if (take(at, " "))
         read_range(at, schema);

@@ -7,6 +7,7 @@
 #include "engine/metrics.h"
 #include "engine/sched/plan.h"
 #include "engine/sched/round.h"
+#include "engine/sched/score_lanes.h"
 #include "kernels/team.h"
 
 int admit_wanted(const struct session *s, const struct choice *c)
@@ -15,16 +16,22 @@ int admit_wanted(const struct session *s, const struct choice *c)
     return want < c->limit ? want : c->limit;
 }
 
+// Every position's logits are needed, so none may come from the cache.
+static bool needs_all(const struct session *s, const struct choice *c)
+{
+    return session_wants_prompt_logprobs(s) || score_lanes_has(s, c);
+}
+
 int admit_match(const struct session *s, struct choice *c)
 {
-    if (session_wants_prompt_logprobs(s))
-        return c->seq.kv.len;  // every position's logits are needed
+    if (needs_all(s, c))
+        return c->seq.kv.len;
     return prefix_seq_match(s->prefix, &c->seq, c->ids, c->nids - 1);
 }
 
 int admit_match_part(const struct session *s, struct choice *c)
 {
-    if (session_wants_prompt_logprobs(s))
+    if (needs_all(s, c))
         return c->seq.kv.len;
     return prefix_seq_match_part(s->prefix, &c->seq, c->ids, c->nids - 1);
 }
@@ -160,7 +167,7 @@ void admit_arrive(struct served *m, struct session *s)
     served_insert(m->waiting, &m->nwaiting, s);
 }
 
-// Whether so many more decoding rows would make every stream slow.
+// Whether so many more decoding rows would make every stream slow. Where there is none, nobody minds.
 static bool rows_slow(const struct served *m, int more)
 {
     struct cost_step st = {0};
@@ -170,7 +177,7 @@ static bool rows_slow(const struct served *m, int more)
             if (!s->choices[k].done)
                 cost_add_decode(&m->cost, &st, s->choices[k].seq.kv.len);
     }
-    if (st.rows + more <= LEAST_ROWS || !cost_known(&m->cost))
+    if (st.rows == 0 || st.rows + more <= LEAST_ROWS || !cost_known(&m->cost))
         return false;
     for (int i = 0; i < more; i++)
         cost_add_decode(&m->cost, &st, 0);
@@ -374,6 +381,7 @@ void admit_preempt(struct served *m, struct session *s)
     for (int i = 0; i < s->n; i++)
         s->choices[i].was = s->choices[i].seq.kv.len;
     release_pages(s);
+    score_lanes_drop(s);
     if (!s->work)  // a work keeps what it has
         served_give_memory(m, s);
     s->preempted++;

@@ -9,6 +9,7 @@
 #include "engine/sched/admit.h"
 #include "engine/sched/plan.h"
 #include "engine/sched/round.h"
+#include "engine/sched/score_lanes.h"
 #include "engine/sched/timing.h"
 
 static float *logits_row(const struct served *m, int i)
@@ -128,6 +129,23 @@ static void work_off_round(struct served *m, const struct plan_item *it)
         admit_advance(s);
 }
 
+// Rows of the prompt, or of a lane.
+static void work_off_score(struct served *m, const struct plan_item *it)
+{
+    struct session *s = it->session;
+    struct choice *c = it->choice;
+    if (score_lanes_has(s, c)) {
+        score_lanes_take(m, s, c, it->rows, logits_row(m, it->first_out));
+        return;
+    }
+    if (c->seq.kv.len < c->nids)
+        return;
+    if (!s->forked)
+        session_prompt_done(s);
+    s->forked = true;
+    score_lanes_begin(m, s, logits_row(m, it->first_out + it->nout - 1));
+}
+
 static bool all_decoding(const struct session *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -150,6 +168,10 @@ static void work_off(struct served *m, const struct plan_item *it)
         take_prompt_logits(m, it);
     if (!s->forked)
         session_prompt_progress(s);
+    if (s->score) {
+        work_off_score(m, it);
+        return;
+    }
     if (c->seq.kv.len < c->nids)
         return;
     float *logits = logits_row(m, it->first_out + it->nout - 1);

@@ -5,6 +5,8 @@
 #include "engine/model.h"
 #include "engine/sched/admit.h"
 #include "engine/sched/round.h"
+#include "engine/sched/score.h"
+#include "engine/sched/score_lanes.h"
 
 bool plan_is_decoding(const struct session *s, const struct choice *c)
 {
@@ -33,7 +35,7 @@ bool plan_has_extra(const struct session *s)
 
 double plan_rest_s(const struct served *m, const struct session *s)
 {
-    double rest = 0;
+    double rest = s->score ? cost_prompt_s(&m->cost, s->nprompt, score_rest(s->score)) : 0;
     for (int k = 0; k < s->n; k++) {
         const struct choice *c = &s->choices[k];
         int have = served_is_live(c) ? c->seq.kv.len : 0;
@@ -47,6 +49,8 @@ double plan_rest_s(const struct served *m, const struct session *s)
 static bool grow(struct session *s, struct choice *c)
 {
     struct prefix_seq *q = &c->seq;
+    if (c->nids <= q->kv.len)
+        return true;  // it waits, with nothing to compute
     int next = plan_is_decoding(s, c) ? c->nids : q->kv.len + 1;
     if (prefix_pages(next) > q->kv.npages && q->promised == 0) {
         int pages = prefix_pages(admit_wanted(s, c)) - q->kv.npages, free_pages = prefix_unclaimed(s->prefix);
@@ -209,6 +213,10 @@ static void plan_prompt(struct served *m, struct session *s, struct choice *c, d
         rows = rows < spare ? rows : spare;
         nout = rows;
         m->prompt_logits += rows;
+    } else if (score_lanes_has(s, c)) {  // one of its own, and of those that all share
+        int spare = SERVED_PROMPT_LOGITS - m->prompt_logits;
+        nout = rows = rows < 1 + spare ? rows : 1 + spare;
+        m->prompt_logits += rows - 1;
     }
     if (rows <= 0 || !prefix_seq_reserve(s->prefix, &c->seq, c->seq.kv.len + rows))
         return;

@@ -15,6 +15,8 @@
 #include "engine/model.h"
 #include "engine/sched/line.h"
 #include "engine/sched/round.h"
+#include "engine/sched/score.h"
+#include "engine/sched/score_lanes.h"
 #include "engine/sched/served.h"
 #include "engine/sched/sched.h"
 #include "engine/text/answer.h"
@@ -116,7 +118,7 @@ static err_code check(const struct session *s, const struct ids *ids, int *ret_m
     *ret_max_out = g->max_tokens >= 0 && g->max_tokens < most ? g->max_tokens : most;
     size_t positions = ids->len + (size_t)(*ret_max_out > 1 ? *ret_max_out - 1 : 0);
     size_t pages = (size_t)prefix_pages((int)positions) * n;
-    if (pages > pool)
+    if (pages > pool && !s->score)  // which computes no answers: score_lanes.h
         return err_set_param(e, ERR_INVALID, "n", "%d choices of up to %zu tokens need %zu pages of KV memory, there are %zu",
                              g->n, positions, pages, pool);
     return ERR_OK;
@@ -131,21 +133,76 @@ static err_code compile(const struct session *s, const struct grammar_request *r
     return grammar_cache_get(s->owner->grammars, r, ret_grammar, e);
 }
 
+// ---- answers found by the probabilities of whole texts
+
+// Whether anything forbids it, by the request's field; a failure only where the request insists.
+static bool may_score(const struct session *s, const char *field, err *e)
+{
+    const struct generate *g = &s->task->generate;
+    if (g->grammar.kind != GRAMMAR_CHOICE || g->choosing == CHOOSE_BY_TOKEN)
+        return false;
+    if (!s->model->tokenizer || s->owner->core->config.max_running < 2)  // check.c refuses where the request insists
+        return false;
+    if (field && g->choosing == CHOOSE_SCORED)
+        err_set_param(e, ERR_INVALID, field, "Invalid '%s': it bears on single tokens, and cannot be combined with probabilities "
+                      "of whole choices.", field);
+    return !field;
+}
+
+// The form of the content, or the score of what it may be.
+static err_code compile_content(struct session *s, struct grammar **ret_grammar, err *e)
+{
+    const struct generate *g = &s->task->generate;
+    err own = {0};
+    if (!may_score(s, score_hindrance(g), &own))
+        return own.code ? (*e = own).code : compile(s, &g->grammar, ret_grammar, e);
+    if (!score_new(s->model->tokenizer, &g->grammar, s->model->vocab, &s->score, &own))
+        return ERR_OK;
+    if (own.code == ERR_UNSUPPORTED && g->choosing == CHOOSE_LIKELIEST)
+        return compile(s, &g->grammar, ret_grammar, e);
+    return (*e = own).code;
+}
+
+// Whether the prompt ends with the mark that closes the reasoning, so that nothing comes before the content.
+static bool is_closed(const struct answer_style *style, const char *text, size_t len)
+{
+    static const char blank[] = " \n\t\r";
+    const char *mark = answer_close(style);
+    if (!mark)
+        return false;
+    mark += strspn(mark, blank);
+    size_t n = strlen(mark);
+    while (n > 0 && strchr(blank, mark[n - 1]))
+        n--;
+    while (len > 0 && strchr(blank, text[len - 1]))
+        len--;
+    return len >= n && memcmp(text + len - n, mark, n) == 0;
+}
+
 // ---- answers that are told apart
 
 // The form of the whole answer, when it has one.
-static err_code compile_answer(const struct session *s, struct grammar **ret_grammar, err *e)
+static err_code compile_answer(struct session *s, const struct rendered *r, struct grammar **ret_grammar, err *e)
 {
     const struct grammar_request *content = &s->task->generate.grammar;
     char *text;
     if (!answer_thinks(s->style) && !json_array_size(s->ask.tools))  // it is its content
-        return compile(s, content, ret_grammar, e);
+        return compile_content(s, ret_grammar, e);
+    err own = {0};
+    bool only_content = is_closed(s->style, r->text, r->len) && !json_array_size(s->ask.tools);
+    if (may_score(s, score_hindrance(&s->task->generate), &own) && only_content)
+        return compile_content(s, ret_grammar, e);
+    if (own.code)
+        return (*e = own).code;
+    if (s->task->generate.choosing == CHOOSE_SCORED && content->kind == GRAMMAR_CHOICE)
+        return err_set_param(e, ERR_INVALID, content->field, "Invalid '%s': the model thinks before it answers, so choices have no "
+                             "probabilities of their own. Switch its reasoning off (reasoning_effort \"none\").", content->field);
     if (answer_structure(s->style, &s->ask, &text, e))
         return e->code;
     if (!text)
         return compile(s, content, ret_grammar, e);
-    struct grammar_request r = {GRAMMAR_STRUCTURE, text, strlen(text), content->field ? content->field : "tools", content->name};
-    err_code code = compile(s, &r, ret_grammar, e);
+    struct grammar_request form = {GRAMMAR_STRUCTURE, text, strlen(text), content->field ? content->field : "tools", content->name};
+    err_code code = compile(s, &form, ret_grammar, e);
     free(text);
     return code;
 }
@@ -169,11 +226,11 @@ static err_code ask_answer(struct session *s, const struct rendered *r, struct g
     const struct generate *g = &s->task->generate;
     s->style = chat_answer_style(s->model->chat, json_array_size(g->prompt.tools) > 0);
     if (!s->style)
-        return compile(s, &g->grammar, ret_grammar, e);
+        return compile_content(s, ret_grammar, e);
     s->ask = (struct answer_ask){g->prompt.tools, &g->tools, &g->grammar, answer_opens(s->style, r->text, r->len)};
     if (encode_close(s, e))
         return e->code;
-    return compile_answer(s, ret_grammar, e);
+    return compile_answer(s, r, ret_grammar, e);
 }
 
 static err_code prepare_chat(struct session *s, struct ids *ids, struct grammar **ret_grammar, err *e)
@@ -202,7 +259,7 @@ static err_code prepare_prompt(struct session *s, struct ids *ids, struct gramma
         return e->code;
     if (p->messages && g->split)
         return prepare_chat(s, ids, ret_grammar, e);
-    if (compile(s, &g->grammar, ret_grammar, e))
+    if (compile_content(s, ret_grammar, e))
         return e->code;
     if (p->messages)
         return chat_ids_encode(s->model->chat, s->model->tokenizer, p, ids, e);
@@ -215,6 +272,20 @@ static err_code prepare_prompt(struct session *s, struct ids *ids, struct gramma
     return ERR_OK;
 }
 
+// Takes the ids.
+static err_code set_prompt(const struct prep *p, struct session *s, struct ids *ids, int max_out, struct grammar *grammar, err *e)
+{
+    int lanes = 0, n = (int)ids->len;
+    if (s->score && score_lanes_count(s, n, sched_max_running(p->sched), served_pages(s->owner), &lanes, e))
+        return e->code;
+    slot_refine(s->slots, s->ticket, ids->len);
+    if (s->score)
+        session_set_scored(s, ids->data, n, max_out, lanes);
+    else
+        session_set_prompt(s, ids->data, n, max_out, grammar);
+    return ERR_OK;
+}
+
 static void prepare_generate(struct prep *p, struct session *s)
 {
     err e = {0};
@@ -223,7 +294,7 @@ static void prepare_generate(struct prep *p, struct session *s)
     struct ids ids = {.max = MAX_CONTEXTS * context};
     int max_out = 0;
     struct grammar *grammar = NULL;
-    if (prepare_prompt(s, &ids, &grammar, &e) || check(s, &ids, &max_out, &e)) {
+    if (prepare_prompt(s, &ids, &grammar, &e) || check(s, &ids, &max_out, &e) || set_prompt(p, s, &ids, max_out, grammar, &e)) {
         if (ids.over)
             err_set_param(&e, ERR_CONTEXT, s->task->generate.prompt.messages ? "messages" : "prompt",
                           "This model's maximum context length is %zu tokens. However, you requested more than %zu "
@@ -233,8 +304,6 @@ static void prepare_generate(struct prep *p, struct session *s)
         end(p, s, &e);
         return;
     }
-    slot_refine(s->slots, s->ticket, ids.len);
-    session_set_prompt(s, ids.data, (int)ids.len, max_out, grammar);
     grammar_drop(grammar);
     session_set_state(s, SESSION_QUEUED);
     sched_submit(p->sched, s);

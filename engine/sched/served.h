@@ -5,6 +5,7 @@
 //     admit.c     sessions begin (pages are promised), give their pages back, are ended
 //     plan.c      which rows the next step has
 //     commit.c    what a computed step brings
+//     score_lanes.c  sequences that weigh texts instead of writing one
 //     served.c    memory, lists, the end of a session
 //
 // Made by the loader thread (served_open), then handed to the scheduler's (sched_serve), which owns everything in it.

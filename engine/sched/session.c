@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/model.h"
+#include "engine/sched/score.h"
 #include "engine/sched/timing.h"
 #include "engine/text/bad_words.h"
 
@@ -63,21 +64,29 @@ static bool wants_prompt(const struct generate *g)
     return g->prompt_logprobs >= 0 || (g->echo && g->logprobs >= 0);
 }
 
-void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *grammar)
+static void set_prompt(struct session *s, int32_t *ids, int nids, int max_out, int nchoices)
 {
-    const struct generate *g = &s->task->generate;
-    s->n = g->n;
+    s->n = nchoices;
     s->nprompt = s->prompt_tokens = nids;
     s->max_out = max_out;
     s->choices = mem_new((size_t)s->n * sizeof *s->choices);
-    for (int i = 0; i < s->n; i++) {
+    for (int i = 0; i < s->n; i++)
         session_init_choice(s, &s->choices[i], i);
-        s->choices[i].grammar = grammar ? grammar_begin(grammar) : NULL;
-    }
     struct choice *c = &s->choices[0];
     c->ids = ids;
     c->nids = c->cap = nids;
     c->active = true;
+    if (wants_prompt(&s->task->generate))
+        s->prompt_logprobs = mem_new((size_t)nids * sizeof *s->prompt_logprobs);
+}
+
+void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *grammar)
+{
+    const struct generate *g = &s->task->generate;
+    set_prompt(s, ids, nids, max_out, g->n);
+    for (int i = 0; i < s->n; i++)
+        s->choices[i].grammar = grammar ? grammar_begin(grammar) : NULL;
+    struct choice *c = &s->choices[0];
     c->sampler = sampler_new(&g->sampling, s->model->vocab, 0);
     sampler_set_tokenizer(c->sampler, s->model->tokenizer);
     sampler_see_prompt(c->sampler, ids, nids);
@@ -85,8 +94,17 @@ void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, 
     if (s->model->tokenizer)
         (void)tokenizer_stops(s->model->tokenizer, &nstops);
     s->banned = mem_new((nstops + g->nstop_ids + bad_words_most(s->bad_words) + 1) * sizeof *s->banned);
-    if (wants_prompt(g))
-        s->prompt_logprobs = mem_new((size_t)nids * sizeof *s->prompt_logprobs);
+}
+
+void session_set_scored(struct session *s, int32_t *ids, int nids, int max_out, int lanes)
+{
+    struct score *sc = s->score;
+    set_prompt(s, ids, nids, max_out, 1 + lanes);
+    s->choices[0].limit = nids;
+    for (int i = 1; i < s->n; i++)
+        s->choices[i].limit = nids + sc->longest;
+    if (s->task->generate.logprobs >= 0)
+        sc->shown = mem_new(((size_t)sc->ntokens + 1) * sizeof *sc->shown);
 }
 
 bool session_wants_prompt_logprobs(const struct session *s)
@@ -234,6 +252,35 @@ void session_finish_choice(struct session *s, struct choice *c, enum finish fini
     session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = c->index, .finish = finish});
 }
 
+// The text it has belongs to one answer; the next one begins with another.
+void session_say_scored(struct session *s, int answer, int text)
+{
+    const struct score *sc = s->score;
+    const struct score_text *x = &sc->texts[text];
+    struct choice *c = &s->choices[0];
+    session_text_done(c);
+    c->text = (struct session_text){0};
+    c->index = answer;
+    session_text_init(s, c);
+    int n = x->n < s->max_out ? x->n : s->max_out;
+    bool hit = false;
+    for (int k = 0; k < n && !hit; k++) {
+        struct token_logprob lp;
+        const struct token_logprob *shown = sc->shown ? &sc->shown[score_token(sc, text, k)] : NULL;
+        if (shown) {
+            lp = *shown;
+            lp.top = lp.ntop ? memcpy(mem_new((size_t)lp.ntop * sizeof *lp.top), lp.top, (size_t)lp.ntop * sizeof *lp.top) : NULL;
+        }
+        s->completion_tokens++;
+        hit = session_text_say(s, c, x->ids[k], shown ? &lp : NULL);
+    }
+    bool cut = !hit && n < x->n;
+    s->completion_tokens += sc->ends && !hit && !cut;  // the token that ends the answer was weighed, too
+    session_text_finish(s, c, cut);
+    s->cut |= cut;
+    session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = answer, .finish = cut ? FINISH_LENGTH : FINISH_STOP});
+}
+
 // ---- the end
 
 static void choice_done(struct session *s, struct choice *c)
@@ -254,6 +301,7 @@ void session_end(struct session *s, const err *why)
     for (int i = 0; i < s->nprompt_logprobs; i++)
         free((void *)s->prompt_logprobs[i].top);
     free(s->prompt_logprobs);
+    score_free(s->score);
     free(s->choices);
     free(s->close);
     free(s->banned);

@@ -16,7 +16,8 @@
 // is the ordinary state of decoding, or a run of them that are no choice; more is prefill. Usage counts every token of an
 // answer, the one that ends a turn included.
 //
-// A work with rounds has two choices: 0 is the stem, which is computed and never sampled from, 1 the round (round.h).
+// A work with rounds has two choices: 0 is the stem, which is computed and never sampled from, 1 the round (round.h). With a
+// score choice 0 is the prompt and the others are lanes (score_lanes.h), however many answers there are.
 #pragma once
 
 #include <stdbool.h>
@@ -38,6 +39,7 @@ struct bad_words;
 struct heads;
 struct metrics;
 struct model;
+struct score;
 struct served;
 
 enum session_state {
@@ -113,6 +115,8 @@ struct session {
     int n, ndone;
     err failure;           // set while a step is worked off; ends the session after it
 
+    struct score *score;   // the answers are found by the probabilities of whole texts (score_lanes.h); NULL: token by token
+
     struct token_logprob *prompt_logprobs;  // [nprompt], with echo and logprobs, or when they are asked for
     int nprompt_logprobs;
 
@@ -130,9 +134,19 @@ struct session *session_new(struct task *t, struct ticket ticket, struct slot_ta
 // The only place that changes the state; an illegal pair is a bug and aborts.
 void session_set_state(struct session *s, enum session_state to);
 
+// Answers it gives: mostly one from each choice.
+static inline int session_answers(const struct session *s)
+{
+    return s->score ? s->task->generate.n : s->n;
+}
+
 // Prep: the prompt is known (takes ids), and what the answers must be (NULL: anything). Makes the choices. Style, ask, close and
 // bad words come before.
 void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *g);
+// The same for answers that are found by s->score, with so many lanes.
+void session_set_scored(struct session *s, int32_t *ids, int nids, int max_out, int lanes);
+// Gives one answer: this text of the score, as far as the token limit lets it.
+void session_say_scored(struct session *s, int answer, int text);
 
 bool session_wants_prompt_logprobs(const struct session *s);  // and does not have them all
 // A choice of its own starts here: no text yet, nothing sampled. Frees nothing.

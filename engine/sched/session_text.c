@@ -276,7 +276,7 @@ void session_text_echo(struct session *s, const struct token_logprob *tokens)
                 detok_add(&d, c0->ids[i], &text);
         detok_finish(&d, &text);
     }
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < session_answers(s); i++)
         session_emit(s, &(struct event){.kind = EVENT_TEXT, .choice = i, .text = text.data ? text.data : "",
                                         .len = text.len, .tokens = tokens,
                                         .ntokens = tokens ? (size_t)s->nprompt_logprobs : 0});

@@ -106,12 +106,12 @@ static void observe_tokens(const struct session *s, int64_t now)
     struct metrics *m = s->metrics;
     hist_add(&m->request_generation_tokens, s->completion_tokens);
     if (s->task->kind == TASK_GENERATE) {
-        hist_add(&m->request_n, s->n);
+        hist_add(&m->request_n, session_answers(s));
         hist_add(&m->request_max_tokens, s->max_out);
     }
     if (!s->first_ns)
         return;
-    int choices = s->task->kind == TASK_GENERATE ? s->n : 1;
+    int choices = s->task->kind == TASK_GENERATE ? session_answers(s) : 1;
     double each = (double)s->completion_tokens / choices, took = seconds(s->first_ns, now);
     hist_add(&m->decode_s, took);
     if (each >= 2)

@@ -352,6 +352,15 @@ static int insert(struct token_alternative *top, int n, int k, int32_t id, float
     return n < k ? n + 1 : n;
 }
 
+double sampler_lse(const float *logits, int vocab)
+{
+    float max = sampler_cut_top(logits, vocab);
+    double total = 0;
+    for (int i = 0; i < vocab; i++)
+        total += sampler_cut_exp(logits[i] - max);
+    return (double)max + log(total);
+}
+
 void sampler_logprobs(const float *logits, int vocab, int32_t chosen, int k, float *ret_chosen, int *ret_rank,
                       struct token_alternative *ret_top, int *ret_ntop)
 {

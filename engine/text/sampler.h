@@ -51,3 +51,5 @@ void sampler_take(struct sampler *s, int32_t id);
 // tokens are likelier, and 1.
 void sampler_logprobs(const float *logits, int vocab, int32_t chosen, int k, float *ret_chosen, int *ret_rank,
                       struct token_alternative *ret_top, int *ret_ntop);
+// What the log-softmax takes off every logit; NAN when one is not a number.
+double sampler_lse(const float *logits, int vocab);

@@ -397,7 +397,10 @@ static void add_choice(const struct generation *g, int index, enum api_part part
     else
         buf_add_str(out, ",\"logprobs\":null");
     buf_add_str(out, ",\"finish_reason\":");
-    api_jsonout_text(out, part == PART_WHOLE || part == PART_LAST ? finish_name(g, c) : NULL);
+    bool ends = part == PART_WHOLE || part == PART_LAST;
+    api_jsonout_text(out, ends ? finish_name(g, c) : NULL);
+    if (ends)
+        api_generate_probabilities(g, index, out);
     buf_add_char(out, '}');
 }
 
@@ -417,6 +420,7 @@ static const struct api_format format = {
     .progress = api_chunks_progress,
     .end = api_chunks_end,
     .done = true,
+    .probabilities = true,
     .whole = api_chunks_whole,
     .logprobs = api_logprobs_add,
 };

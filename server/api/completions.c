@@ -338,6 +338,8 @@ static void add_choice(const struct generation *g, int index, enum api_part part
         buf_add_str(out, "null");
     buf_add_str(out, ",\"finish_reason\":");
     api_jsonout_text(out, part == PART_PIECE ? NULL : api_generate_finish_name(c));
+    if (part == PART_WHOLE || part == PART_LAST)
+        api_generate_probabilities(g, index, out);
     buf_add_char(out, '}');
 }
 
@@ -416,6 +418,7 @@ static const struct api_format format = {
     .progress = api_chunks_progress,
     .end = api_chunks_end,
     .done = true,
+    .probabilities = true,
     .whole = whole,
     .logprobs = add_logprobs,
 };

@@ -75,7 +75,8 @@ const struct field api_generate_fields[] = {
     {"timings_per_token", FIELD_HONOURED, "boolean"},
     API_CALLER_FIELDS,
     {"response_format", FIELD_HONOURED, "object"},
-    {"structured_outputs", FIELD_HONOURED, "object"},
+    {"structured_outputs", FIELD_HONOURED, "object {json any, regex string, choice [string], grammar string, structural_tag any, "
+                                           "json_object boolean, probabilities boolean}"},
     {"guided_json", FIELD_HONOURED, "object|boolean|string"},
     {"guided_regex", FIELD_HONOURED, "string"},
     {"guided_choice", FIELD_HONOURED, "[string]"},
@@ -139,8 +140,10 @@ static void release(void *object)
             task_free(g->tasks[i]);
     for (int i = 0; i < g->nchoices; i++)
         release_choice(&g->choices[i]);
-    for (int i = 0; g->prompts && i < g->ntasks; i++)
+    for (int i = 0; g->prompts && i < g->ntasks; i++) {
         buf_done(&g->prompts[i]);
+        buf_done(&g->scores[i]);
+    }
     free(g->tasks);
     buf_done(&g->held);
     buf_done(&g->out);
@@ -194,7 +197,11 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
     if (!api_models_find(f, can, g->model))
         return;
     api_sampling_read(f, &g->r->arena, g->model->vocab, &g->settings);
-    api_structured_read(f, &g->r->arena, &g->settings.grammar);
+    api_structured_read(f, &g->r->arena, &g->settings);
+    if (g->settings.choosing == CHOOSE_SCORED && !g->format->probabilities)
+        api_fields_fail(f, "unsupported_parameter", "structured_outputs.probabilities", "Unsupported parameter: "
+                        "'structured_outputs.probabilities' is not supported at this address, but by /v1/chat/completions and "
+                        "/v1/completions.");
     read_small(f, "n_predict", -1, INT_MAX, &g->settings.max_tokens);  // llama-server's name, with -1 for no limit; others win
     read_small(f, "n", 1, API_MAX_CHOICES, &g->settings.n);
     read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);
@@ -255,6 +262,12 @@ const char *api_generate_finish_name(const struct choice *c)
 {
     static const char *const names[] = {[FINISH_STOP] = "stop", [FINISH_LENGTH] = "length", [FINISH_CALLS] = "tool_calls"};
     return c->finished ? names[c->finish] : NULL;
+}
+
+void api_generate_probabilities(const struct generation *g, int index, struct buf *out)
+{
+    if (g->settings.choosing == CHOOSE_SCORED)
+        buf_printf(out, ",\"probabilities\":%s", g->scores[index / g->settings.n].data);
 }
 
 const struct usage *api_generate_usage(const struct generation *g, int task)
@@ -347,6 +360,19 @@ static void on_prompt(struct buf *out, const struct event *ev)
             if (t->top[k].id != t->token.id)
                 add_ranked(out, &t->top[k], k + 1);
         buf_add_char(out, '}');
+    }
+    buf_add_char(out, ']');
+}
+
+// A text that cannot be has the API's floor.
+static void on_scores(struct buf *out, const struct event *ev)
+{
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < ev->nscores; i++) {
+        const struct scored_text *t = &ev->scores[i];
+        buf_add_str(out, i ? ",{\"text\":" : "{\"text\":");
+        api_jsonout_string(out, t->text, t->len);
+        buf_printf(out, ",\"probability\":%.17g,\"logprob\":%.17g}", t->probability, t->logprob < -9999 ? -9999.0 : t->logprob);
     }
     buf_add_char(out, ']');
 }
@@ -460,6 +486,8 @@ static void handle(struct part *p, const struct event *ev)
         on_progress(g, ev);
     else if (ev->kind == EVENT_PROMPT)
         on_prompt(&g->prompts[p->first / g->settings.n], ev);
+    else if (ev->kind == EVENT_SCORES)
+        on_scores(&g->scores[p->first / g->settings.n], ev);
     else if (ev->kind == EVENT_TEXT)
         on_text(g, p->first + ev->choice, ev);
     else if (ev->kind == EVENT_FINISH)
@@ -538,7 +566,8 @@ static void check_complete(struct generation *g)
     for (int i = 0; i < g->ntasks * g->settings.n && !g->error.code; i++) {
         if (!g->choices[i].finished)
             err_set(&g->error, ERR_INTERNAL, "choice %d ended without a finish reason", i);
-        else if (over(&g->choices[i]) || g->prompts[i / g->settings.n].over)
+        else if (over(&g->choices[i]) || g->prompts[i / g->settings.n].over ||
+                 g->scores[i / g->settings.n].over)
             err_set(&g->error, ERR_INTERNAL, "the answer is larger than %d MB", MAX_TEXT >> 20);
     }
 }
@@ -648,8 +677,11 @@ static void make_choices(struct generation *g)
     g->tickets = arena_alloc(a, (size_t)g->ntasks * sizeof *g->tickets);
     g->choices = arena_alloc(a, (size_t)g->ntasks * (size_t)n * sizeof *g->choices);
     g->prompts = arena_alloc(a, (size_t)g->ntasks * sizeof *g->prompts);
-    for (int i = 0; i < g->ntasks; i++)
+    g->scores = arena_alloc(a, (size_t)g->ntasks * sizeof *g->scores);
+    for (int i = 0; i < g->ntasks; i++) {
         buf_init(&g->prompts[i], MAX_TEXT);
+        buf_init(&g->scores[i], MAX_TEXT);
+    }
     g->nchoices = g->ntasks * n;
     for (int i = 0; i < g->nchoices; i++) {
         buf_init(&g->choices[i].text, MAX_TEXT);

@@ -64,6 +64,7 @@ struct api_format {
     void (*end)(struct generation *g);    // the last events of an answer that went well
     void (*failed)(struct generation *g, const err *e);  // the last event of one that did not; NULL: {"error": ...}
     bool done;                            // then [DONE]
+    bool probabilities;                   // choices say those of the texts (api_generate_probabilities)
     void (*whole)(struct generation *g, struct buf *out);
     void (*word)(const struct generation *g, err *e);  // brings an error into the endpoint's words; NULL: nothing to do
     // Appends an event's tokens to the choice's lists.
@@ -94,6 +95,7 @@ struct generation {
     struct choice *choices;  // ntasks * settings.n
     int nchoices;      // as many as were made: a format may lower settings.n at the end and so show fewer, the first ones
     struct buf *prompts;     // [ntasks] with prompt_logprobs: those of each prompt, as JSON
+    struct buf *scores;      // [ntasks] with CHOOSE_SCORED: of the texts, as JSON
     struct usage usage;
     int64_t first_ns;  // when the first text came
     struct sse *sse;
@@ -117,6 +119,8 @@ void api_generate_start(struct generation *g);
 // ---- for formats
 // "stop", "length", "tool_calls"; NULL: not finished.
 const char *api_generate_finish_name(const struct choice *c);
+// Appends `,"probabilities":[...]` of a choice to its last brace, when they were asked for: ends of choices have them.
+void api_generate_probabilities(const struct generation *g, int index, struct buf *out);
 // What a task has counted so far.
 const struct usage *api_generate_usage(const struct generation *g, int task);
 // Changes when the model does, so that equal fingerprints and seeds mean equal answers.

@@ -12,6 +12,7 @@ struct reader {
     struct fields *f;
     struct arena *arena;
     struct grammar_request *out;
+    bool probabilities;
 };
 
 static void set(struct reader *r, const char *field, enum grammar_kind kind, const char *text, size_t len)
@@ -186,7 +187,7 @@ static void read_flat_schema(struct reader *r, const json_t *format)
 
 void api_structured_flat(struct fields *f, struct arena *a, const json_t *format, struct grammar_request *ret_grammar)
 {
-    struct reader r = {f, a, ret_grammar};
+    struct reader r = {f, a, ret_grammar, false};
     const json_t *v = json_object_get(format, "type");
     const char *type = json_string_value(v);
     if (!json_is_object(format))
@@ -222,6 +223,13 @@ static void read_one(struct reader *r, const char *field, const char *name, cons
         set_text(r, field, GRAMMAR_GBNF, v);
 }
 
+static void read_probabilities(struct reader *r, const char *path, const json_t *v)
+{
+    if (!json_is_boolean(v) && !json_is_null(v))
+        api_fields_wrong_type(r->f, v, path, "a boolean");
+    r->probabilities = json_is_true(v);
+}
+
 static void read_structured(struct reader *r)
 {
     static const char *const names[] = {"json", "regex", "choice", "grammar", "structural_tag"};
@@ -237,6 +245,8 @@ static void read_structured(struct reader *r)
             known |= !strcmp(key, names[i]);
         if (known)
             read_one(r, path, key, v);
+        else if (!strcmp(key, "probabilities"))
+            read_probabilities(r, path, v);
         else if (!strcmp(key, "json_object") && json_is_true(v))
             set(r, path, GRAMMAR_JSON_OBJECT, "", 0);
         else if (!json_is_null(v) && !json_is_false(v))
@@ -245,11 +255,22 @@ static void read_structured(struct reader *r)
     }
 }
 
-void api_structured_read(struct fields *f, struct arena *a, struct grammar_request *ret_grammar)
+static void set_choosing(struct reader *r, struct generate *g)
+{
+    bool choice = g->grammar.kind == GRAMMAR_CHOICE;
+    if (r->probabilities && !choice)
+        api_fields_fail(r->f, "invalid_value", "structured_outputs.probabilities",
+                        "Invalid 'structured_outputs.probabilities': only an answer that is one of several texts, as 'choice' says, "
+                        "has them.");
+    g->choosing = choice && r->probabilities ? CHOOSE_SCORED
+                : choice && g->sampling.temperature == 0 ? CHOOSE_LIKELIEST : CHOOSE_BY_TOKEN;
+}
+
+void api_structured_read(struct fields *f, struct arena *a, struct generate *g)
 {
     static const char *const guided[][2] = {{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"},
                                             {"guided_grammar", "grammar"}, {"json_schema", "json"}, {"grammar", "grammar"}};
-    struct reader r = {f, a, ret_grammar};
+    struct reader r = {f, a, &g->grammar, false};
     read_format(&r);
     read_structured(&r);
     for (size_t i = 0; i < sizeof guided / sizeof *guided; i++) {
@@ -258,6 +279,7 @@ void api_structured_read(struct fields *f, struct arena *a, struct grammar_reque
         if (v && !nothing)
             read_one(&r, guided[i][0], guided[i][1], v);
     }
+    set_choosing(&r, g);
 }
 
 struct grammar_request api_structured_copy(const struct grammar_request *g, struct arena *a)

@@ -61,6 +61,16 @@ static void on_prompt(struct client *c, const struct event *ev)
     }
 }
 
+static void on_scores(struct client *c, const struct event *ev)
+{
+    c->wrong |= c->scores != NULL || c->text[0].len > 0;  // once, and before any text
+    size_t bytes = ev->nscores * sizeof *c->scores;
+    c->nscores = (int)ev->nscores;
+    c->scores = memcpy(mem_new(bytes), ev->scores, bytes);
+    for (int i = 0; i < c->nscores; i++)
+        c->scores[i].text = NULL;
+}
+
 static void add_number(struct client *c, double v)
 {
     buf_add(&c->blob, &v, sizeof v);
@@ -137,6 +147,9 @@ static void on_event(struct task *t, const struct event *ev)
     case EVENT_PROMPT:
         on_prompt(c, ev);
         break;
+    case EVENT_SCORES:
+        on_scores(c, ev);
+        break;
     case EVENT_FINISH:
         c->finishes[ev->choice]++;
         c->finish[ev->choice] = ev->finish;
@@ -181,6 +194,7 @@ void client_done(struct client *c)
 {
     buf_done(&c->blob);
     free(c->prompt);
+    free(c->scores);
     for (int i = 0; i < CLIENT_MAX_CHOICES; i++) {
         buf_done(&c->text[i]);
         buf_done(&c->parts[i]);

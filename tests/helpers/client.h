@@ -30,6 +30,8 @@ struct client {
     struct buf blob;       // what all other events carried, one after another: equal answers have equal blobs
     struct client_prompt *prompt;          // EVENT_PROMPT
     int nprompt;
+    struct scored_text *scores;            // EVENT_SCORES, the texts not
+    int nscores;
     int32_t *ids[CLIENT_MAX_CHOICES];     // with logprobs, or EVENT_IDS (choice 0)
     float *logprobs[CLIENT_MAX_CHOICES];
     int nids[CLIENT_MAX_CHOICES], finishes[CLIENT_MAX_CHOICES];

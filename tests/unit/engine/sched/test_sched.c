@@ -525,6 +525,31 @@ static void test_prompt_logprobs(void **state)
     engine_close(en);
 }
 
+// On a machine so slow that a step of its rows takes longer than streams like, many choices begin all the same when nobody else
+// has a stream.
+static void test_slow_but_alone(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct engine *en = open_engine(&m, 1, 0, 100, 8, 8);
+    int32_t ids[10];
+    make_prompt(ids, 10, 2, 10, 0);
+    fake_model_set_delay(m, 40000000);
+    struct client c = {0}, d = {0};
+    run_one(en, &c, ids, 1, 15, NULL);  // so that the time of a step is known
+    client_done(&c);
+    struct task *t = client_task("fake", ids, 10);
+    t->generate.max_tokens = 2;
+    t->generate.n = 6;
+    err e = {0};
+    assert_true(client_submit(&d, en, t, &e));
+    client_wait(&d);
+    assert_int_equal(d.error.code, ERR_OK);
+    assert_int_equal(d.usage.completion_tokens, 12);
+    client_done(&d);
+    engine_close(en);
+}
+
 static void test_two_models(void **state)
 {
     (void)state;
@@ -583,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_cancel_at_every_event),
         cmocka_unit_test(test_cancel_is_quick),
         cmocka_unit_test(test_prompt_logprobs),
+        cmocka_unit_test(test_slow_but_alone),
         cmocka_unit_test(test_two_models),
         cmocka_unit_test(test_models_take_turns),
         cmocka_unit_test(test_random_operations), cmocka_unit_test(test_preemption),

@@ -26,10 +26,12 @@ AVX2 := -mavx2 -mfma -mf16c $(if $(findstring clang,$(CC)),,-fno-tree-reassoc)
 # clang needs many minutes for these with checks of undefined behaviour in them.
 SLOW := $(if $(findstring clang,$(CC)),-fno-sanitize=undefined)
 AVX512 := $(AVX2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+AVX512_BF16 := -mavx512bf16
 NEON := $(if $(findstring clang,$(CC)),,-fno-tree-reassoc)
 DOTPROD := -march=armv8.2-a+dotprod
 I8MM := -march=armv8.2-a+dotprod+i8mm
 ISA_FLAGS = $(if $(filter kernels/cpu/avx2%,$<),$(AVX2)) $(if $(filter kernels/cpu/avx512%,$<),$(AVX512)) \
+            $(if $(filter kernels/cpu/avx512_bf16%,$<),$(AVX512_BF16)) \
             $(if $(filter kernels/cpu/neon%,$<),$(NEON)) $(if $(filter kernels/cpu/neon_dotprod%,$<),$(DOTPROD)) \
             $(if $(filter kernels/cpu/neon_i8mm%,$<),$(I8MM)) $(if $(findstring _forms_,$<),$(SLOW))
 

@@ -1,7 +1,7 @@
 // kernels.c - micro-benchmark of the matrix kernels and attention: JSON lines with GB/s and GOP/s, and the share of the
 // ceilings that were measured in the same run.
 //
-//     build/bench/kernels [--threads N] [--isa NAME] [--type Q4_1|attn|mha] [--quick]
+//     build/bench/kernels [--threads N] [--isa NAME] [--type Q4_1|attn|mha] [--activations int8|f32|bf16] [--quick]
 //
 // Weights are rotated over copies that exceed the caches. The figure is the lower quartile of times.
 #include <getopt.h>
@@ -23,6 +23,7 @@ static const struct cpu_ops *ops;
 static struct team *team;
 static struct cpu_speed peak;
 static bool quick;
+static enum mat_math math = MAT_INT8;
 
 struct job {
     struct mat m;
@@ -100,7 +101,7 @@ static void bench_matrix(enum quant_type type, int rows, int cols)
     static const int tokens[] = {1, 2, 4, 8, 32, 512};
     struct job *j = mem_new(sizeof *j);
     err e = {0};
-    if (mat_plan(&j->m, type, rows, cols, MAT_INT8, &e)) {
+    if (mat_plan(&j->m, type, rows, cols, math, &e)) {
         free(j);
         return;
     }
@@ -108,7 +109,7 @@ static void bench_matrix(enum quant_type type, int rows, int cols)
     size_t stride = (bytes + 63) & ~(size_t)63;
     j->ncopies = (int)(((size_t)160 << 20) / stride) + 1;
     j->ncopies = j->ncopies > COPIES ? COPIES : j->ncopies;
-    size_t total = stride * (size_t)j->ncopies, act_bytes = acts_bytes(MAX_TOKENS, cols, MAT_INT8);
+    size_t total = stride * (size_t)j->ncopies, act_bytes = acts_bytes(MAX_TOKENS, cols, math);
     uint8_t *w = mem_try_pages(total), *am = mem_try_pages(act_bytes);
     float *x = mem_try_pages((size_t)cols * MAX_TOKENS * 4);
     j->y = mem_try_pages((size_t)rows * MAX_TOKENS * 4);
@@ -122,22 +123,21 @@ static void bench_matrix(enum quant_type type, int rows, int cols)
     }
     for (int i = 0; i < cols * MAX_TOKENS; i++)
         x[i] = (float)(i % 8191 * 7919 % 255 - 127) / 64;
-    bool int8 = mat_uses_int8(&j->m);
-    double limit = int8 ? peak.int8_gop_s : peak.fma_gflop_s;
+    double limit = j->m.math == MAT_INT8 ? peak.int8_gop_s : j->m.math == MAT_BF16 ? peak.bf16_gflop_s : peak.fma_gflop_s;
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
         int n = tokens[i];
         if (quick && n != 1 && n != 8 && n != 512)
             continue;
         if (n > 8 && rows > 10000)
             continue;
-        acts_init(&j->a, am, MAX_TOKENS, cols, MAT_INT8);
+        acts_init(&j->a, am, MAX_TOKENS, cols, math);
         j->a.n = n;
         acts_set(ops, &j->a, x, cols, 0, n);
         double s = lower_quartile(j, quick ? 0.08 : 0.25);
         double gb = (double)bytes / s * 1e-9, gop = 2.0 * rows * cols * n / s * 1e-9;
         printf("{\"bench\": \"mat\", \"type\": \"%s\", \"rows\": %d, \"cols\": %d, \"n\": %d, \"threads\": %d, "
-               "\"isa\": \"%s\", \"us\": %.1f, \"gb_s\": %.1f, \"read_share\": %.2f, \"gop_s\": %.0f, \"op_share\": %.2f}\n",
-               quant_get(type)->name, rows, cols, n, team_size(team), ops->isa, s * 1e6, gb, gb / peak.read_gb_s, gop,
+               "\"isa\": \"%s\", \"activations\": \"%s\", \"us\": %.1f, \"gb_s\": %.1f, \"read_share\": %.2f, \"gop_s\": %.0f, \"op_share\": %.2f}\n",
+               quant_get(type)->name, rows, cols, n, team_size(team), ops->isa, mat_math_name(j->m.math), s * 1e6, gb, gb / peak.read_gb_s, gop,
                gop / limit);
         fflush(stdout);
     }
@@ -329,7 +329,7 @@ static void bench_team(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"threads", 1, 0, 't'}, {"isa", 1, 0, 'i'}, {"type", 1, 0, 'y'},
-                                            {"quick", 0, 0, 'q'}, {0}};
+                                            {"quick", 0, 0, 'q'}, {"activations", 1, 0, 'a'}, {0}};
     int threads = 0, opt;
     const char *isa = "auto", *only = NULL;
     err e = {0};
@@ -340,6 +340,8 @@ int main(int argc, char **argv)
             isa = optarg;
         else if (opt == 'y')
             only = optarg;
+        else if (opt == 'a' && mat_math_from_name(optarg, &math))
+            ;
         else if (opt == 'q')
             quick = true;
         else
@@ -349,8 +351,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "kernels: %s\n", e.text);
         return 1;
     }
-    printf("{\"bench\": \"ceilings\", \"threads\": %d, \"read_gb_s\": %.1f, \"fma_gflop_s\": %.0f, \"int8_gop_s\": %.0f}\n",
-           team_size(team), peak.read_gb_s, peak.fma_gflop_s, peak.int8_gop_s);
+    printf("{\"bench\": \"ceilings\", \"threads\": %d, \"read_gb_s\": %.1f, \"fma_gflop_s\": %.0f, "
+           "\"bf16_gflop_s\": %.0f, \"int8_gop_s\": %.0f}\n",
+           team_size(team), peak.read_gb_s, peak.fma_gflop_s, peak.bf16_gflop_s, peak.int8_gop_s);
     bench_team();
     for (int i = 0; i < QUANT_COUNT; i++) {
         enum quant_type type = (enum quant_type)i;

@@ -26,6 +26,7 @@ static const char *const kind_names[] = {"q k v", "o", "gate up", "down", "head"
 static struct tools_model options;
 static const char *text_path;
 static int max_tokens;
+static bool any_bf16;  // weights
 
 struct text {
     struct ids ids;
@@ -52,6 +53,13 @@ static bool chosen(const struct choice *c, int kind, int layer)
            (c->only_layer < 0 || layer == c->only_layer) && (c->but_layer < 0 || layer != c->but_layer);
 }
 
+// bf16 that meets bf16 is packed for it.
+static void switch_matrix(struct mat *m, bool on)
+{
+    if (mat_uses_int8(m) && !on)
+        m->math = MAT_F32;
+}
+
 // The packed weights serve both, so a matrix is switched after loading.
 static void switch_matrices(struct runner *r, const struct choice *c)
 {
@@ -61,9 +69,9 @@ static void switch_matrices(struct runner *r, const struct choice *c)
         struct linear *const all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
         static const enum kind kinds[] = {QKV, QKV, QKV, O, GATE_UP, GATE_UP, DOWN};
         for (int k = 0; k < 7; k++)
-            all[k]->w.math = mat_uses_int8(&all[k]->w) && chosen(c, (int)kinds[k], i) ? MAT_INT8 : MAT_F32;
+            switch_matrix(&all[k]->w, chosen(c, (int)kinds[k], i));
     }
-    d->head.w.math = mat_uses_int8(&d->head.w) && chosen(c, HEAD, d->dims.layers) ? MAT_INT8 : MAT_F32;
+    switch_matrix(&d->head.w, chosen(c, HEAD, d->dims.layers));
 }
 
 // Logits to log probabilities, in place.
@@ -194,6 +202,8 @@ static err_code make_reference(struct text *t, int *ret_layers, err *e)
         if (!code)
             code = read_text(r, t, NULL, e);
         *ret_layers = ((const struct decoder *)r->model->impl)->dims.layers;
+        for (size_t i = 0; i < r->model->packed->nmatrices; i++)
+            any_bf16 |= r->model->packed->matrices[i].type == QUANT_BF16;
         runner_close(r);
     }
     free(bytes);
@@ -222,6 +232,8 @@ static err_code measure_all(struct text *t, bool kinds, int layers, err *e)
     err_code code = ERR_OK;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !code; i++)
         code = measure(t, rows[i].what, &rows[i].c, e);
+    if (any_bf16 && !code)
+        code = measure(t, "bf16 activations", &(struct choice){"bf16", "f32", -1, -1, -1, -1}, e);
     for (int k = 0; kinds && k < KINDS && !code; k++) {
         snprintf(what, sizeof what, "int8 but %s", kind_names[k]);
         code = measure(t, what, &(struct choice){"int8", "f32", -1, k, -1, -1}, e);

@@ -907,12 +907,8 @@ static err_code read_options(const struct model_config *c, struct entry *n, err 
 {
     struct model_options *o = &n->options;
     const char *math = c->activations ? c->activations : "int8", *kv = c->kv ? c->kv : "f16";
-    if (strcmp(math, "int8") == 0)
-        o->math = MAT_INT8;
-    else if (strcmp(math, "f32") == 0)
-        o->math = MAT_F32;
-    else
-        return err_set_param(e, ERR_INVALID, "activations", "activations is '%s', expected int8 or f32", math);
+    if (!mat_math_from_name(math, &o->math))
+        return err_set_param(e, ERR_INVALID, "activations", "activations is '%s', expected int8, f32 or bf16", math);
     if (!kv_type_from_name(kv, &o->kv))
         return err_set_param(e, ERR_INVALID, "kv", "kv is '%s', expected f16, f32 or q8", kv);
     if (c->context < 0)

@@ -48,7 +48,7 @@ struct engine_config {
 struct model_config {
     const char *name;           // what requests say
     const char *path;           // file or folder
-    const char *activations;    // "int8" (default) or "f32"
+    const char *activations;    // "int8" (default), "f32" or "bf16"
     const char *kv;             // "f16" (default), "f32", "q8"
     int context;                // 0: the model's own, bounded by memory
     const char *chat_template;  // a file that replaces the model's template; "chatml" for the built-in; NULL: the model's

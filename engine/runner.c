@@ -12,10 +12,8 @@ err_code runner_options(const struct tools_model *t, struct model_options *ret_o
 {
     struct model_options o = {.math = MAT_INT8, .kv = KV_F16, .context = t->context, .load_threads = t->threads,
                               .adapter = t->lora, .vocoder = t->vocoder};
-    if (t->activations && !strcmp(t->activations, "f32"))
-        o.math = MAT_F32;
-    else if (t->activations && strcmp(t->activations, "int8") != 0)
-        return err_set_param(e, ERR_INVALID, "activations", "activations '%s', expected int8 or f32", t->activations);
+    if (t->activations && !mat_math_from_name(t->activations, &o.math))
+        return err_set_param(e, ERR_INVALID, "activations", "activations '%s', expected int8, f32 or bf16", t->activations);
     if (t->kv && !kv_type_from_name(t->kv, &o.kv))
         return err_set_param(e, ERR_INVALID, "kv", "kv '%s', expected f16, f32 or q8", t->kv);
     *ret_options = o;

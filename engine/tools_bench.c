@@ -147,7 +147,7 @@ static void print_figure(const struct bench *t, const struct figure *f)
     for (int i = 0; i < t->reps; i++)
         fprintf(t->out, "%s%.2f", i ? ", " : "", tokens / t->times[t->reps - 1 - i]);
     fprintf(t->out, "], \"isa\": \"%s\", \"activations\": \"%s\", \"kv\": \"%s\", \"model\": \"", t->r->ops->isa,
-            t->r->model->options.math == MAT_INT8 ? "int8" : "f32", kv_type_name(t->r->model->options.kv));
+            mat_math_name(t->r->model->options.math), kv_type_name(t->r->model->options.kv));
     print_text(t->out, t->m->path);
     fprintf(t->out, "\"}\n");
     fflush(t->out);
@@ -185,36 +185,35 @@ static bool is_head(const struct model *m, const struct packed_matrix *w)
 }
 
 // Operations a second that a prompt could have at most: every matrix at the speed of the densest pattern its type may
-// use, weighed by its products. *ret_int8 says whether most of them are integers.
-static double prompt_limit(const struct bench *t, bool *ret_int8)
+// use, weighed by its products. *ret_unit says what most of them are.
+static double prompt_limit(const struct bench *t, const char **ret_unit)
 {
     const struct model *m = t->r->model;
-    double products = 0, seconds = 0, integers = 0;
+    double products = 0, seconds = 0, of[MAT_BF16 + 1] = {0};
     for (size_t i = 0; i < m->packed->nmatrices; i++) {
         const struct packed_matrix *w = &m->packed->matrices[i];
         double n = is_head(m, w) ? 0 : (double)w->rows * w->cols;
-        double peak = w->int8 ? t->speed.sums_gop_s[sums_of(w->type)] : t->speed.fma_gflop_s;
         products += n;
+        of[w->math] += n;
+        double peak = w->math == MAT_INT8 ? t->speed.sums_gop_s[sums_of(w->type)] : w->math == MAT_BF16 ? t->speed.bf16_gflop_s : t->speed.fma_gflop_s;
         seconds += peak > 0 ? n / peak : 0;
-        integers += w->int8 ? n : 0;
     }
-    *ret_int8 = integers > 0.5 * products;
+    *ret_unit = of[MAT_INT8] > 0.5 * products ? "int8 GOP/s" : of[MAT_BF16] > 0.5 * products ? "bf16 GFLOP/s" : "f32 GFLOP/s";
     return seconds > 0 ? products / seconds : 0;
 }
 
 // A prompt is bound by arithmetic. Only the products with weights are counted: attention comes on top.
 static err_code bench_prompt(struct bench *t, err *e)
 {
-    bool int8;
+    const char *unit;
     err_code code = time_it(t, run_prompt, e);
     if (code)
         return code;
     const struct model *m = t->r->model;
     int steps = (t->b->prompt + t->chunk - 1) / t->chunk;
-    double limit = prompt_limit(t, &int8), tokens = (double)t->b->prompt * t->b->parallel;
+    double limit = prompt_limit(t, &unit), tokens = (double)t->b->prompt * t->b->parallel;
     double rate = 2 * (double)m->token_macs * tokens / median(t->times, t->reps) * 1e-9;
-    print_figure(t, &(struct figure){"pp", int8 ? "int8 GOP/s" : "f32 GFLOP/s", t->b->prompt,
-                                     (double)m->token_bytes * steps / t->b->prompt, rate, limit,
+    print_figure(t, &(struct figure){"pp", unit, t->b->prompt, (double)m->token_bytes * steps / t->b->prompt, rate, limit,
                                      limit > 0 ? rate / limit : 0});
     return ERR_OK;
 }

@@ -70,8 +70,8 @@ static err_code show_speed(int threads, FILE *out, err *e)
     struct cpu_speed s;
     err_code code = cpu_measure(threads, &s, e);
     if (!code)
-        fprintf(out, "measured     %d thread%s: %.1f GB/s read, %.0f GFLOP/s f32, %.0f GOP/s int8\n", threads,
-                threads > 1 ? "s" : "", s.read_gb_s, s.fma_gflop_s, s.int8_gop_s);
+        fprintf(out, "measured     %d thread%s: %.1f GB/s read, %.0f GFLOP/s f32, %.0f GFLOP/s bf16, %.0f GOP/s int8\n",
+                threads, threads > 1 ? "s" : "", s.read_gb_s, s.fma_gflop_s, s.bf16_gflop_s, s.int8_gop_s);
     return code;
 }
 

@@ -17,19 +17,27 @@ static size_t entries(int max, int cols)
 }
 
 // Six arrays: q (32 bytes an entry), wide (64), d, sx, sums, pairs (two numbers an entry).
+static size_t int8_bytes(int max, int cols, enum mat_math math)
+{
+    size_t n = math & MAT_INT8 ? entries(max, cols) : 0;
+    return align64(n * 32) + n * 64 + 2 * align64(n * 4) + align64(n * 12) + 64;
+}
+
 size_t acts_bytes(int max, int cols, enum mat_math math)
 {
-    size_t n = math == MAT_INT8 ? entries(max, cols) : 0;
-    return align64(n * 32) + n * 64 + 2 * align64(n * 4) + align64(n * 12) + 64;
+    size_t row16 = math & MAT_BF16 ? (size_t)acts_row16(cols) * sizeof(uint16_t) : 0;
+    return int8_bytes(max, cols, math) + (size_t)max * row16;
 }
 
 void acts_init(struct acts *a, void *memory, int max, int cols, enum mat_math math)
 {
     *a = (struct acts){.math = math, .max = max, .cols = cols};
-    if (math != MAT_INT8)
+    uint8_t *p = memory;
+    if (math & MAT_BF16)
+        a->b = (uint16_t *)(void *)(p + int8_bytes(max, cols, math));
+    if (!(math & MAT_INT8))
         return;
     size_t n = entries(max, cols);
-    uint8_t *p = memory;
     a->q = (int8_t *)p;
     p += align64(n * 32);
     a->wide = p;
@@ -44,7 +52,7 @@ void acts_init(struct acts *a, void *memory, int max, int cols, enum mat_math ma
 void acts_init_fine(struct acts *a, void *memory, int max, int cols, enum mat_math math)
 {
     acts_init(a, memory, 2 * max, cols, math);
-    a->fine = math == MAT_INT8;
+    a->fine = math & MAT_INT8;
 }
 
 // Row `row` of the packed rows.
@@ -79,7 +87,7 @@ static void set_rest(const struct cpu_ops *ops, const struct acts *a, const floa
     }
 }
 
-// Columns that are no whole number of blocks only meet float weights, which read x itself.
+// Columns that are no whole number of blocks only meet float weights.
 void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int t0, int t1)
 {
     if (t0 >= t1)
@@ -89,7 +97,9 @@ void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx
         a->x = x;
         a->ldx = ldx;
     }
-    if (a->math != MAT_INT8 || a->cols % MAT_BLOCK)
+    for (int t = t0; t < t1 && a->math & MAT_BF16; t++)
+        ops->mat->to_bf16(x + (size_t)t * (size_t)ldx, a->cols, a->b + (size_t)t * (size_t)acts_row16(a->cols));
+    if (!(a->math & MAT_INT8) || a->cols % MAT_BLOCK)
         return;
     struct acts rows = acts_rows(a);
     for (int t = t0; t < t1; t++) {
@@ -103,7 +113,10 @@ void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx
 void acts_gather(const struct cpu_ops *ops, struct acts *a, const struct acts *from, const int32_t *tokens, int n)
 {
     a->n = n;
-    if (a->math != MAT_INT8 || a->cols % MAT_BLOCK)
+    size_t ld = a->math & MAT_BF16 ? (size_t)acts_row16(a->cols) : 0;
+    for (int t = 0; t < n && ld; t++)
+        memcpy(a->b + (size_t)t * ld, from->b + (size_t)tokens[t] * ld, ld * sizeof *a->b);
+    if (!(a->math & MAT_INT8) || a->cols % MAT_BLOCK)
         return;
     int32_t *pairs = a->sums + entries(a->max, a->cols);
     const int32_t *pairs_from = acts_pairs(from);

@@ -168,9 +168,10 @@ struct cpu_info {
 void cpu_probe(struct cpu_info *ret_info);
 
 // Measured on `threads` pinned cores in a few hundred milliseconds: streaming read GB/s, f32 FMA GFLOP/s, int8 GOP/s of the
-// densest pattern and of each.
+// densest pattern and of each, bf16 GFLOP/s.
 struct cpu_speed {
     double read_gb_s, fma_gflop_s, int8_gop_s, sums_gop_s[INT8_SUMS];
+    double bf16_gflop_s;  // products of bf16 summed in f32
 };
 MUST_CHECK err_code cpu_measure(int threads, struct cpu_speed *ret_speed, err *e);
 // The same with the instructions of ops.

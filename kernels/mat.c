@@ -13,8 +13,30 @@ enum {
     FLOAT_TOKENS = 96,  // activations of a tile and a piece stay in L2
     FLOAT_PIECE = 512,
     FETCH_BYTES = 8192,  // all of most groups: the hardware follows only where reading goes on
+    PAIR_PIECE = 256,
     PANEL_K = 256,  // a multiple of every type's block; the panel is 32 KB
 };
+
+static const struct {
+    const char *name;
+    enum mat_math math;
+} maths[] = {{"f32", MAT_F32}, {"int8", MAT_INT8}, {"bf16", MAT_INT8_BF16}};
+
+bool mat_math_from_name(const char *name, enum mat_math *ret_math)
+{
+    for (size_t i = 0; i < sizeof maths / sizeof *maths; i++) {
+        if (strcmp(maths[i].name, name) == 0) {
+            *ret_math = maths[i].math;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *mat_math_name(enum mat_math math)
+{
+    return math & MAT_BF16 ? "bf16" : math & MAT_INT8 ? "int8" : "f32";
+}
 
 typedef void chain_fn(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 
@@ -38,9 +60,13 @@ err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum 
     size_t groups = (size_t)mat_groups(m);
     if (m->form == MAT_FORM_FLOAT) {
         m->bytes = groups * MAT_GROUP * (size_t)cols * (size_t)q->block_bytes;
+        if (type == QUANT_BF16 && math & MAT_BF16) {
+            m->math = MAT_BF16;
+            m->bytes = groups * MAT_GROUP * mat_pack_pairs(cols) * 4;
+        }
         return ERR_OK;
     }
-    m->math = math;
+    m->math = math & MAT_INT8;
     m->block = q->block;
     m->number = QUANT_NUMBER_F32;
     plan_records(m);
@@ -98,6 +124,14 @@ static int float_width(const struct mat *m, int g)
     return (groups < 4 ? groups : 4) * MAT_GROUP;
 }
 
+static void row_pairs(const struct mat *m, int r, float *dst)
+{
+    size_t width = (size_t)float_width(m, r / MAT_GROUP);
+    size_t at = (size_t)(r / MAT_WIDE) * MAT_WIDE * mat_pack_pairs(m->cols) + (size_t)(r % MAT_WIDE);
+    for (int k = 0; k < m->cols; k++)
+        dst[k] = float_at(m->type, m->data, 2 * (at + (size_t)(k / 2) * width) + (size_t)(k % 2));
+}
+
 static void row_floats(const struct mat *m, int r, float *dst)
 {
     size_t width = (size_t)float_width(m, r / MAT_GROUP);
@@ -147,6 +181,8 @@ void mat_row(const struct mat *m, int r, float *dst)
         file_floats(m, r, 0, m->cols, dst);
     else if (m->form != MAT_FORM_FLOAT)
         row_codes(m, r, dst);
+    else if (m->math == MAT_BF16)
+        row_pairs(m, r, dst);
     else
         row_floats(m, r, dst);
 }
@@ -202,6 +238,18 @@ static void chain_rows(const struct cpu_ops *ops, const struct mat *m, int g, in
     }
 }
 
+// The same of bf16 by bf16; x rows of ldx numbers.
+static void pair_rows(const struct cpu_ops *ops, const struct mat *m, int g, int ng, const uint16_t *x, int ldx, int n, float *acc)
+{
+    size_t width = (size_t)float_width(m, g);
+    size_t at = (size_t)(g / 4) * MAT_WIDE * mat_pack_pairs(m->cols) + (size_t)(g % 4) * MAT_GROUP;
+    int cols = 2 * (int)mat_pack_pairs(m->cols), step = n <= 3 ? cols : PAIR_PIECE;
+    for (int k = 0; k < cols; k += step) {
+        int piece = cols - k < step ? cols - k : step;
+        ops->mat->pairs(acc, MAT_WIDE, m->data + (at + (size_t)(k / 2) * width) * 4, (int)width, ng, x + k, ldx, n, piece / 2);
+    }
+}
+
 static void mul_float(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0,
                       int g1, enum mat_write write)
 {
@@ -213,6 +261,23 @@ static void mul_float(const struct cpu_ops *ops, const struct mat *m, const stru
             int n = a->n - t < FLOAT_TOKENS ? a->n - t : FLOAT_TOKENS;
             memset(acc, 0, (size_t)n * MAT_WIDE * sizeof *acc);
             chain_rows(ops, m, g, next - g, a->x + (size_t)t * (size_t)a->ldx, a->ldx, n, acc);
+            write_rows(y + (size_t)t * (size_t)ldy + first, ldy, acc, MAT_WIDE, n, last - first, write);
+        }
+    }
+}
+
+static void mul_bf16(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0,
+                     int g1, enum mat_write write)
+{
+    _Alignas(64) float acc[FLOAT_TOKENS * MAT_WIDE];
+    int ldx = acts_row16(a->cols);
+    for (int g = g0, next; g < g1; g = next) {
+        next = g / 4 * 4 + 4 < g1 ? g / 4 * 4 + 4 : g1;
+        int first = g * MAT_GROUP, last = next * MAT_GROUP < m->rows ? next * MAT_GROUP : m->rows;
+        for (int t = 0, n; t < a->n; t += n) {
+            n = a->n - t < FLOAT_TOKENS ? a->n - t : FLOAT_TOKENS;
+            memset(acc, 0, (size_t)n * MAT_WIDE * sizeof *acc);
+            pair_rows(ops, m, g, next - g, a->b + (size_t)t * (size_t)ldx, ldx, n, acc);
             write_rows(y + (size_t)t * (size_t)ldy + first, ldy, acc, MAT_WIDE, n, last - first, write);
         }
     }
@@ -282,10 +347,12 @@ void mat_fetch(const struct mat *m, int g)
 void mat_mul(const struct cpu_ops *ops, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
              enum mat_write write)
 {
-    assert(m->layout == MAT_PACKED && m->cols == a->cols && (!mat_uses_int8(m) || a->math == MAT_INT8));
+    assert(m->layout == MAT_PACKED && m->cols == a->cols && (m->math & a->math) == m->math);
     if (g0 >= g1 || a->n <= 0)
         return;
-    if (!mat_uses_int8(m))
+    if (m->math == MAT_BF16)
+        mul_bf16(ops, m, a, y, ldy, g0, g1, write);
+    else if (!mat_uses_int8(m))
         mul_float(ops, m, a, y, ldy, g0, g1, write);
     else if (a->fine)
         mul_fine(ops, m, a, y, ldy, g0, g1, write);

@@ -16,6 +16,9 @@
 //   int8 path    x in blocks of 32: d = amax/127, q = rint(x * (127/amax)), integer sums exact, then per block in
 //                ascending order acc = fma(d_x * (float)isum, d_w, acc); types with a minimum then add
 //                acc = fma(-min, d_x * (float)sum_x, acc); NVFP4 takes its halves of 16 one after the other
+//   bf16 path    weights stored as bf16, x rounded to bf16 (nearest even); of both, numbers below 2^-56 are 0. For each two k,
+//                ascending, acc = fma(w[k+1], x[k+1], acc), then acc = fma(w[k], x[k], acc): VDPBF16PS's order. A product
+//                is 0 or a multiple of 2^-126, so no sum is ever subnormal, and what instructions make of those cannot be told.
 //   any type with f32 activations: the float chain on the dequantised weights
 // kernels/cpu/ref.c is the definition; SIMD code equals it bit for bit.
 #pragma once
@@ -32,10 +35,16 @@ struct cpu_ops;
 
 enum { MAT_GROUP = 8 };  // rows interleaved together: the unit in which work is split and packed
 
+// What activations are made into. Bits: a model's matrices may need several forms.
 enum mat_math {
-    MAT_F32,   // f32 activations, weights dequantised
-    MAT_INT8,  // activations quantised to int8 where the weights are integer blocks; f32 where they are floats
+    MAT_F32 = 0,   // f32 activations, weights dequantised
+    MAT_INT8 = 1,  // int8 where the weights are integer blocks; f32 where they are floats
+    MAT_BF16 = 2,  // bf16 where the weights are bf16; f32 where they are not
+    MAT_INT8_BF16 = 3,
 };
+// The setting `activations`: "f32", "int8", or "bf16", which is int8 for integer blocks too.
+bool mat_math_from_name(const char *name, enum mat_math *ret_math);
+const char *mat_math_name(enum mat_math math);
 
 enum mat_layout {
     MAT_BORROWED,  // rows as in the file, for mat_row alone: nothing multiplies by them
@@ -46,7 +55,7 @@ enum mat_write { MAT_STORE, MAT_ADD };  // y = W x, or y += W x (one addition, a
 
 struct mat {
     enum quant_type type;
-    enum mat_math math;
+    enum mat_math math;   // one form only
     enum mat_layout layout;
     enum mat_form form;
     int rows, cols;
@@ -60,8 +69,8 @@ struct mat {
     const struct quant_parts *parts;  // where the file's rows lie, instead of in blocks; borrowed; NULL: in blocks
 };
 
-// Chooses layout and size; every type is packed. math = MAT_INT8 falls to the f32 chain for float types (mat_uses_int8
-// tells). Errors: ERR_INVALID when cols is not a multiple of the type's block.
+// Chooses layout and size; every type is packed. math: the forms allowed; the type decides, m->math says (MAT_F32: the f32
+// chain). Errors: ERR_INVALID when cols is not a multiple of the type's block.
 MUST_CHECK err_code mat_plan(struct mat *m, enum quant_type type, int rows, int cols, enum mat_math math, err *e);
 // The same of a tensor whose rows lie in parts: records are its groups, with its kind of numbers. *parts must live until
 // the packing is done, of a borrowed matrix as long as it.
@@ -90,6 +99,7 @@ struct acts {
     float *d;           // scale of each block
     float *sx;          // d * (sum of q)
     int32_t *sums;      // sum of q; then pairs of int16 sums (kernels/cpu/mat_ops.h)
+    uint16_t *b;        // MAT_BF16: rows of acts_row16 numbers
 };
 
 // Bytes that `max` tokens of `cols` numbers need (64-byte aligned).

@@ -244,11 +244,33 @@ static inline __attribute__((always_inline)) void pack_floats(const struct mat *
     }
 }
 
+// 8 rows of bf16, two k side by side.
+static void pack_pairs(const struct mat *m, uint8_t *dst, const uint8_t *src, int g)
+{
+    const size_t cols = (size_t)m->cols, wide = (size_t)g / 4;
+    size_t groups = (size_t)mat_groups(m) - 4 * wide, width = (groups < 4 ? groups : 4) * MAT_GROUP;
+    dst += wide * MAT_WIDE * mat_pack_pairs(m->cols) * 4 + (size_t)(g % 4) * MAT_GROUP * 4;
+    for (size_t k = 0; k < cols; k += 2, dst += width * 4) {
+        for (size_t r = 0; r < MAT_GROUP; r++) {
+            size_t row = (size_t)g * MAT_GROUP + r;
+            const uint8_t *from = src + (row * cols + k) * 2;
+            uint16_t pair[2] = {0, 0};
+            if (row < (size_t)m->rows)
+                memcpy(pair, from, k + 1 < cols ? 4 : 2);
+            pair[0] = bf16_kept(pair[0]);
+            pair[1] = bf16_kept(pair[1]);
+            memcpy(dst + 4 * r, pair, 4);
+        }
+    }
+}
+
 void mat_pack(const struct mat *m, uint8_t *dst, const void *src, int g0, int g1)
 {
     for (int g = g0; g < g1; g++) {
         if (m->form != MAT_FORM_FLOAT)
             pack_group(m, dst, src, g);
+        else if (m->math == MAT_BF16)
+            pack_pairs(m, dst, src, g);
         else if (m->type == QUANT_F32)
             pack_floats(m, dst, src, g, 4);
         else

@@ -44,7 +44,7 @@ enum mat_table { MAT_TABLE_NONE, MAT_TABLE_IQ4, MAT_TABLE_E2M1, MAT_TABLE_IQ3_XX
 
 enum mat_form {
     MAT_FORM_FLOAT,  // f32, f16, bf16: 32 rows are interleaved, [32-row block][k][32]; the last block is as narrow as its
-                     // groups: 8, 16 or 24
+                     // groups: 8, 16 or 24. bf16 to meet bf16: [32-row block][k/2][32][2], an odd k filled up with 0
 #define FORM(name, numbers, scales, plane, zero, lookup) MAT_FORM_##name,
 #include "kernels/forms.def"
 #undef FORM
@@ -100,6 +100,12 @@ static inline int mat_pack_plane(enum mat_form f)  // bytes
 static inline int mat_pack_record(enum mat_form f, int block)  // bytes
 {
     return mat_pack_head(f, block) + block / 32 * mat_pack_plane(f);
+}
+
+// Pairs of k in a row of bf16 that meets bf16.
+static inline size_t mat_pack_pairs(int cols)
+{
+    return ((size_t)cols + 1) / 2;
 }
 
 // One row's 32 integers of a record: value k is (d[k/16] * s[k/16]) * v[k] - min * m[k/16].

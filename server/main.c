@@ -512,7 +512,7 @@ static int help(void)
     puts("oxinferd " VERSION " - serves OpenAI's HTTP API and runs the models itself\n\nCommands:");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         printf("  oxinferd %s %s\n      %s\n", commands[i].name, commands[i].args, commands[i].help);
-    puts("\nModel options of logits, bench, speak-check and show: --activations int8|f32, --kv f16|f32|q8, --isa NAME,\n"
+    puts("\nModel options of logits, bench, speak-check and show: --activations int8|f32|bf16, --kv f16|f32|q8, --isa NAME,\n"
          "--threads N, --context N, --vocoder DIR.\n\nSettings of serve (also OXINFERD_NAME in the environment, name = value in a file given with --config FILE):");
     config_help(stdout);
     return 0;

@@ -72,7 +72,7 @@ struct decoder_layer {
 struct decoder {
     struct decoder_dims dims;
     struct rope rope;
-    enum mat_math math;         // of the activations: MAT_F32 when no weight needs them quantised
+    enum mat_math math;         // of the activations: what some weight needs
     struct mat embed;           // untied embedding
     struct linear head;
     const float *norm;

@@ -180,15 +180,15 @@ static void add_matrix(struct loader *ld, struct mat *m, const struct weights *w
     }
 }
 
-static err_code matrix(struct loader *ld, const struct weights *w, const char *name, int rows, int cols, struct mat *m,
-                       err *e)
+static err_code matrix(struct loader *ld, const struct weights *w, const char *name, int rows, int cols, enum mat_math math,
+                       struct mat *m, err *e)
 {
     const struct tensor *t;
     err_code code = find(ld, w, name, (int64_t[]){rows, cols}, 2, PACKED_AS_MATRIX, &t, e);
     if (code)
         return code;
     struct mat planned;
-    code = plan(&planned, t, rows, cols, ld->math, e);
+    code = plan(&planned, t, rows, cols, math, e);
     if (code)
         return err_wrap(e, "%s: tensor '%s'", weights_path(w), name);
     *m = planned;
@@ -234,7 +234,7 @@ err_code loader_conv(struct loader *ld, const char *name, int cout, int cin, str
 
 err_code loader_matrix(struct loader *ld, const char *name, int rows, int cols, struct mat *m, err *e)
 {
-    return matrix(ld, ld->weights, name, rows, cols, m, e);
+    return matrix(ld, ld->weights, name, rows, cols, ld->math, m, e);
 }
 
 void loader_set_adapter(struct loader *ld, struct lora *adapter)
@@ -252,13 +252,13 @@ void loader_set_order(struct loader *ld, const struct lora_order *order)
     ld->order = *order;
 }
 
-// As matrix, of a copy whose rows and columns stand in another order.
+// As matrix, of a copy whose rows and columns stand in another order. Pairs of an adapter multiply f32 (linear.c).
 static err_code reordered(struct loader *ld, const struct weights *w, const char *name, int rows, int cols,
                           const int32_t *row_order, const int32_t *col_order, struct mat *m, err *e)
 {
     const struct tensor *t;
     if (!row_order && !col_order)
-        return matrix(ld, w, name, rows, cols, m, e);
+        return matrix(ld, w, name, rows, cols, ld->math & MAT_INT8, m, e);
     err_code code = find(ld, w, name, (int64_t[]){rows, cols}, 2, PACKED_AS_PLAIN, &t, e);
     const struct quant *q = code ? NULL : quant_get(t->type);
     if (!code && q->block > 1)

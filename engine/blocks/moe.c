@@ -77,8 +77,7 @@ static bool has(const struct decoder_opening *o, const char *part, int expert)
 
 static void note_math(const struct decoder_opening *o, const struct linear *l)
 {
-    if (mat_uses_int8(&l->w))
-        o->d->math = MAT_INT8;
+    o->d->math |= l->w.math;
 }
 
 // A weight with a tensor of its own, which is no routed expert's: an adapter may have a pair for it.
@@ -420,8 +419,7 @@ static void multiply(const struct moe_step *s, const struct part *p, const struc
 static struct acts gather(const struct moe_step *s, const struct part *p, const struct acts *a, int t, int n)
 {
     int32_t tokens[GATHER];
-    bool int8 = mat_uses_int8(&p->gate->w) || mat_uses_int8(&p->up->w);
-    bool floats = !mat_uses_int8(&p->gate->w) || !mat_uses_int8(&p->up->w);
+    bool made = p->gate->w.math || p->up->w.math, floats = !p->gate->w.math || !p->up->w.math;
     struct acts g;
     for (int i = 0; i < n; i++)
         tokens[i] = token_of(s, p, t + i);
@@ -429,7 +427,7 @@ static struct acts gather(const struct moe_step *s, const struct part *p, const 
     g.n = n;
     g.x = s->x;
     g.ldx = a->cols;
-    if (int8)
+    if (made)
         acts_gather(s->ops, &g, a, tokens, n);
     for (int i = 0; i < n && floats; i++)
         memcpy(s->x + (size_t)i * (size_t)a->cols, a->x + (size_t)tokens[i] * (size_t)a->ldx,
@@ -508,7 +506,7 @@ static struct acts products_of(const struct moe_step *s, const struct part *p, c
 static void quantize_products(const struct moe_step *s, const struct acts *a)
 {
     int lo = 0, hi = s->rows * (s->m->dims.top_k + (s->m->dims.shared_ffn > 0));
-    if (s->math != MAT_INT8)
+    if (s->math == MAT_F32)
         return;
     if (!s->few)
         lane_split(s->lane, hi, 1, &lo, &hi);

@@ -59,7 +59,7 @@ void packed_count(struct packed *p, const struct mat *m)
         p->matrix_cap = p->matrix_cap ? p->matrix_cap * 2 : 64;
         p->matrices = mem_resize(p->matrices, p->matrix_cap * sizeof *p->matrices);
     }
-    p->matrices[p->nmatrices++] = (struct packed_matrix){m->type, mat_uses_int8(m), m->rows, m->cols, bytes};
+    p->matrices[p->nmatrices++] = (struct packed_matrix){m->type, m->math, m->rows, m->cols, bytes};
 }
 
 size_t packed_read_bytes(const struct packed *p)

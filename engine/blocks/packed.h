@@ -14,7 +14,7 @@
 // One matrix as it is multiplied, for who counts what a step reads and computes.
 struct packed_matrix {
     enum quant_type type;
-    bool int8;     // its products are integers
+    enum mat_math math;  // of its products
     int rows, cols;
     size_t bytes;  // read to multiply by it once
 };

@@ -93,8 +93,8 @@ static err_code matrix(const struct opening *o, struct linear *l, const char *st
     if (has_bias && !loader_has(o->ld, bias))
         return err_set_param(o->e, ERR_CORRUPT, bias, "%s: tensor '%s' is missing", weights_path(o->m->weights), bias);
     err_code code = linear_open(l, o->ld, weight, has_bias ? bias : NULL, out, in, o->e);
-    if (!code && mat_uses_int8(&l->w))
-        o->w->math = MAT_INT8;
+    if (!code)
+        o->w->math |= l->w.math;
     return code;
 }
 
@@ -215,8 +215,8 @@ static err_code open_head(const struct opening *o)
     if (!code)
         code = linear_open(&w->head, o->ld, w->tied ? name : "proj_out.weight", NULL, w->dims.vocab, w->dims.hidden,
                            o->e);
-    if (!code && mat_uses_int8(&w->head.w))
-        w->math = MAT_INT8;
+    if (!code)
+        w->math |= w->head.w.math;
     return code;
 }
 

@@ -38,6 +38,10 @@ void avx2_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, co
 void avx512_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx512_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx512_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void avx2_pairs(float *acc, int ldacc, const void *w, int width, int ng, const uint16_t *x, int ldx, int n, int n_pairs);
+void avx2_pairs_to_bf16(const float *x, int n, uint16_t *dst);
+void avx512_bf16_pairs(float *acc, int ldacc, const void *w, int width, int ng, const uint16_t *x, int ldx, int n, int n_pairs);
+double avx512_bf16_peak(long rounds);
 double avx2_peak_sums(long rounds, enum int8_sums sums);
 #define FORM(F)                                                                                                        \
     void avx2_mat_##F(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,                    \

@@ -116,6 +116,8 @@ const struct mat_ops avx2_mat_ops = {
     .chain_f32 = avx2_float_f32,
     .chain_f16 = avx2_float_f16,
     .chain_bf16 = avx2_float_bf16,
+    .pairs = avx2_pairs,
+    .to_bf16 = avx2_pairs_to_bf16,
     .panel =
         {
 #define FORM(F) [MAT_FORM_##F] = avx2_mat_panel_##F,

@@ -34,6 +34,9 @@ static const struct mat_ops mat_ops = {
     .chain_f32 = avx512_float_f32,
     .chain_f16 = avx512_float_f16,
     .chain_bf16 = avx512_float_bf16,
+    .pairs = avx512_bf16_pairs,
+    .to_bf16 = avx2_pairs_to_bf16,
+    .peak_bf16 = avx512_bf16_peak,
     .panel =
         {
 #define FORM(F) [MAT_FORM_##F] = avx2_mat_panel_##F,

@@ -300,6 +300,13 @@ static void run_int8(struct lane *lane, void *arg)
     m->rate[lane->id] = done / (cpu_seconds() - start);
 }
 
+static void run_bf16(struct lane *lane, void *arg)
+{
+    struct measure *m = arg;
+    double start = cpu_seconds(), done = m->ops->mat->peak_bf16(m->rounds);
+    m->rate[lane->id] = done / (cpu_seconds() - start);
+}
+
 static void run_sums(struct lane *lane, void *arg)
 {
     struct measure *m = arg;
@@ -336,6 +343,9 @@ static struct cpu_speed measure_all(struct team *t, struct measure *m)
     m->rounds = m->ops == &ref_ops ? 50000 : 1000000;  // 10 to 20 ms
     s.fma_gflop_s = best_rate(t, run_fma, m);
     s.int8_gop_s = best_rate(t, run_int8, m);
+    s.bf16_gflop_s = m->ops->mat->peak_bf16 ? best_rate(t, run_bf16, m) : 0;
+    if (s.bf16_gflop_s <= 0)
+        s.bf16_gflop_s = s.fma_gflop_s;
     m->rounds /= 4;
     for (int i = 0; i < INT8_SUMS; i++) {
         m->sums = (enum int8_sums)i;

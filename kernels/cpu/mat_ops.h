@@ -23,6 +23,11 @@ struct mat_ops {
     void (*chain_f32)(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
     void (*chain_f16)(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
     void (*chain_bf16)(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+    // The same of bf16 by bf16, k in pairs side by side (kernels/mat.h: bf16 path): acc[t][row] goes on over n_pairs pairs.
+    // w's pairs of one k lie `width` pairs after those before, x has rows of ldx numbers.
+    void (*pairs)(float *acc, int ldacc, const void *w, int width, int ng, const uint16_t *x, int ldx, int n, int n_pairs);
+    // n floats to bf16 as that path takes them, with a 0 after an odd number. A NaN stays one.
+    void (*to_bf16)(const float *x, int n, uint16_t *dst);
     // Row groups g0..g1 times all tokens. NULL: ref's is taken.
     void (*int8[MAT_FORM_COUNT])(const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
                               enum mat_write write);
@@ -32,6 +37,7 @@ struct mat_ops {
     // operations (a multiplication and an addition are two); and a sum over a 64-byte aligned buffer.
     double (*peak_fma)(long rounds);
     double (*peak_int8)(long rounds);
+    double (*peak_bf16)(long rounds);  // NULL, or 0: products of bf16 are FMAs
     uint64_t (*peak_read)(const uint8_t *p, size_t bytes);
 };
 
@@ -55,6 +61,12 @@ static inline int acts_tile(const struct acts *a, int tile)  // tokens in it
 static inline size_t acts_base(const struct acts *a, int tile)
 {
     return (size_t)tile * ACT_TILE * (size_t)(a->cols / MAT_BLOCK);
+}
+
+// Numbers of a row of bf16: an odd number of cache lines, so that rows do not all lie in one set of a cache.
+static inline int acts_row16(int cols)
+{
+    return ((cols + 31) / 32 | 1) * 32;
 }
 
 static inline const int32_t *acts_pairs(const struct acts *a)  // two for each entry

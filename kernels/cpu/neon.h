@@ -34,6 +34,8 @@ double neon_mat_peak_fma(long rounds);
 uint64_t neon_mat_peak_read(const uint8_t *p, size_t bytes);
 void neon_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void neon_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
+void neon_float_pairs(float *acc, int ldacc, const void *w, int width, int ng, const uint16_t *x, int ldx, int n, int n_pairs);
+void neon_float_to_bf16(const float *x, int n, uint16_t *dst);
 void neon_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 
 
@@ -52,6 +54,8 @@ extern const struct cpu_ops neon_ops, neon_dotprod_ops, neon_i8mm_ops;
     .chain_f32 = neon_float_f32, \
     .chain_f16 = neon_float_f16, \
     .chain_bf16 = neon_float_bf16, \
+    .pairs = neon_float_pairs, \
+    .to_bf16 = neon_float_to_bf16, \
     .peak_fma = neon_mat_peak_fma, \
     .peak_read = neon_mat_peak_read
 

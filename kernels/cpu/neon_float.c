@@ -4,6 +4,8 @@
 // weights are one stream; more take 8 rows x 8 tokens, whose 16 chains hide the FMA's latency.
 #include "kernels/cpu/neon.h"
 #include "kernels/cpu/neon_vec.h"
+#include "kernels/cpu/ref.h"
+#include "kernels/quant/bits.h"
 
 enum { TOKENS = 8 };
 
@@ -137,4 +139,61 @@ void neon_float_f16(float *acc, int ldacc, const void *w, int width, int ng, con
 void neon_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k)
 {
     product(QUANT_BF16, acc, ldacc, w, width, ng, x, ldx, n, k);
+}
+
+// ---- bf16 by bf16: two FMAs a pair of k, the odd one first (BFDOT and BFMMLA round otherwise)
+
+INLINE f8 of_bf16(uint16x8_t v)
+{
+    return (f8){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(v), 16)), vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(v), 16))};
+}
+
+INLINE float number16(uint16_t h)
+{
+    return float_of_bits((uint32_t)h << 16);
+}
+
+// 8 rows x nt tokens.
+INLINE void pairs(int nt, float *acc, int ldacc, const uint16_t *w, size_t step, const uint16_t *x, int ldx, int n_pairs)
+{
+    f8 s[TOKENS];
+    UNROLL for (int j = 0; j < nt; j++)
+        s[j] = f8_load(acc + j * ldacc);
+    for (int i = 0; i < n_pairs; i++, w += step) {
+        uint16x8x2_t v = vld2q_u16(w);
+        f8 even = of_bf16(v.val[0]), odd = of_bf16(v.val[1]);
+        UNROLL for (int j = 0; j < nt; j++) {
+            const uint16_t *b = x + (size_t)j * (size_t)ldx + 2 * (size_t)i;
+            s[j] = f8_fma1(even, number16(b[0]), f8_fma1(odd, number16(b[1]), s[j]));
+        }
+    }
+    UNROLL for (int j = 0; j < nt; j++)
+        f8_store(acc + j * ldacc, s[j]);
+}
+
+void neon_float_pairs(float *acc, int ldacc, const void *w, int width, int ng, const uint16_t *x, int ldx, int n, int n_pairs)
+{
+    for (int g = 0; g < ng; g++, acc += 8) {
+        const uint16_t *p = (const uint16_t *)w + 16 * (size_t)g;
+        int t = 0;
+        for (; t + 4 <= n; t += 4)
+            pairs(4, acc + t * ldacc, ldacc, p, 2 * (size_t)width, x + (size_t)t * (size_t)ldx, ldx, n_pairs);
+        for (; t < n; t++)
+            pairs(1, acc + t * ldacc, ldacc, p, 2 * (size_t)width, x + (size_t)t * (size_t)ldx, ldx, n_pairs);
+    }
+}
+
+void neon_float_to_bf16(const float *x, int n, uint16_t *dst)
+{
+    const uint32x4_t size = vdupq_n_u32(0x7fffffff), half = vdupq_n_u32(0x7fff), least = vdupq_n_u32((127 - 56) << 7);
+    int i = 0;
+    for (; i + 4 <= n; i += 4) {
+        uint32x4_t u = vreinterpretq_u32_f32(vld1q_f32(x + i)), high = vshrq_n_u32(u, 16);
+        uint32x4_t nan = vcgtq_u32(vandq_u32(u, size), vdupq_n_u32(0x7f800000));
+        uint32x4_t r = vshrq_n_u32(vaddq_u32(vaddq_u32(u, half), vandq_u32(high, vdupq_n_u32(1))), 16);
+        r = vbslq_u32(nan, vorrq_u32(high, vdupq_n_u32(0x40)), r);
+        r = vandq_u32(r, vcgeq_u32(vandq_u32(r, half), least));
+        vst1_u16(dst + i, vmovn_u32(r));
+    }
+    ref_mat_ops.to_bf16(x + i, n - i, dst + i);
 }

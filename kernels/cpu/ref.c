@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/wave.h"
+#include "kernels/quant/bits.h"
 
 static float tree8(const float *p)
 {
@@ -587,6 +588,31 @@ static void chain_bf16(float *acc, int ldacc, const void *w, int width, int ng, 
     chain(load_bf16, acc, ldacc, w, width, ng, x, ldx, n, k);
 }
 
+static void pairs(float *acc, int ldacc, const void *w, int width, int ng, const uint16_t *x, int ldx, int n, int n_pairs)
+{
+    for (int t = 0; t < n; t++, acc += ldacc, x += ldx) {
+        for (int i = 0; i < n_pairs; i++) {
+            const uint16_t *row = (const uint16_t *)w + (size_t)i * (size_t)width * 2;
+            for (int r = 0; r < 8 * ng; r++) {
+                acc[r] = fmaf(load_bf16(row, (size_t)(2 * r + 1)), load_bf16(x, (size_t)(2 * i + 1)), acc[r]);
+                acc[r] = fmaf(load_bf16(row, (size_t)(2 * r)), load_bf16(x, (size_t)(2 * i)), acc[r]);
+            }
+        }
+    }
+}
+
+static void to_bf16(const float *x, int n, uint16_t *dst)
+{
+    for (int i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, x + i, 4);
+        bool nan = (u & 0x7fffffff) > 0x7f800000;
+        dst[i] = bf16_kept((uint16_t)(nan ? u >> 16 | 0x40 : (u + 0x7fff + (u >> 16 & 1)) >> 16));
+    }
+    if (n % 2)
+        dst[n] = 0;
+}
+
 // ---- ceilings
 
 static double peak_fma(long rounds)
@@ -629,6 +655,8 @@ const struct mat_ops ref_mat_ops = {
     .chain_f32 = chain_f32,
     .chain_f16 = chain_f16,
     .chain_bf16 = chain_bf16,
+    .pairs = pairs,
+    .to_bf16 = to_bf16,
     .peak_fma = peak_fma,
     .peak_int8 = peak_int8,
     .peak_read = peak_read,

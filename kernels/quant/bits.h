@@ -31,6 +31,12 @@ static inline float float_of_bits(uint32_t bits)
     return v.f;
 }
 
+// A bf16 number as the bf16 path takes it (kernels/mat.h): below 2^-56 it is 0.
+static inline uint16_t bf16_kept(uint16_t h)
+{
+    return (h & 0x7fff) < (127 - 56) << 7 ? 0 : h;
+}
+
 static inline float get_float(enum quant_number number, const uint8_t *p)
 {
     if (number == QUANT_NUMBER_F32)

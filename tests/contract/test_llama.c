@@ -25,6 +25,8 @@ static void test_same_bits(void **state)
             samebits_check((struct samebits){models[m], "int8", kvs[kv], .tokens = TOKENS});
             if (kv == 0)
                 samebits_check((struct samebits){models[m], "f32", kvs[kv], .tokens = TOKENS});
+            if (kv == 0 && strstr(models[m], "bf16"))
+                samebits_check((struct samebits){models[m], "bf16", kvs[kv], .tokens = TOKENS});
         }
     }
 }
@@ -48,11 +50,13 @@ static void test_settings_matter(void **state)
     static const struct samebits all[] = {{"gguf-llama-q8_0", "f32", "f32", .threads = 1},
                                           {"gguf-llama-q8_0", "int8", "f32", .threads = 1},
                                           {"gguf-llama-q8_0", "f32", "f16", .threads = 1},
-                                          {"gguf-llama-q8_0", "f32", "q8", .threads = 1}};
-    float *got[4];
+                                          {"gguf-llama-q8_0", "f32", "q8", .threads = 1},
+                                          {"mistral-bf16", "int8", "f32", .threads = 1},
+                                          {"mistral-bf16", "bf16", "f32", .threads = 1}};
+    float *got[6];
     int32_t ids[TOKENS];
     size_t n = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         struct runner *r = samebits_open(&all[i]);
         samebits_draw(ids, TOKENS, r->model->vocab, 0);
         got[i] = samebits_logits(r, ids, TOKENS, 64);
@@ -61,7 +65,8 @@ static void test_settings_matter(void **state)
     }
     for (int i = 1; i < 4; i++)
         assert_memory_not_equal(got[0], got[i], n * sizeof(float));
-    for (int i = 0; i < 4; i++)
+    assert_memory_not_equal(got[4], got[5], n * sizeof(float));  // n is theirs
+    for (int i = 0; i < 6; i++)
         free(got[i]);
 }
 

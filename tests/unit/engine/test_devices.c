@@ -52,7 +52,7 @@ static void test_lines(void **state)
               "quota); [0-9]+ used: .+$");
     has(text, "^caches       L1d .+, L2 .+, L3 .+$");
     has(text, "^memory       [0-9.]+ GB; the cgroup('s limit is [0-9.]+ GB| has no limit)$");
-    has(text, "^measured     1 thread: [0-9.]+ GB/s read, [0-9]+ GFLOP/s f32, [0-9]+ GOP/s int8$");
+    has(text, "^measured     1 thread: [0-9.]+ GB/s read, [0-9]+ GFLOP/s f32, [0-9]+ GFLOP/s bf16, [0-9]+ GOP/s int8$");
     int used = host_cores_for(host_cpus(NULL, 0), host_quota());
     if (used > 1) {
         snprintf(line, sizeof line, "^measured     %d threads: ", used);

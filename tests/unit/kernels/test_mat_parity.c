@@ -14,6 +14,7 @@
 
 #include "base/rng.h"
 #include "kernels/cpu.h"
+#include "kernels/cpu/mat_ops.h"
 #include "kernels/team.h"
 #include "tests/helpers/blocks.h"
 
@@ -56,6 +57,13 @@ static int setup(void **state)
             return -1;
     }
     return 0;
+}
+
+// Those that are not one for this type.
+static const enum mat_math maths[] = {MAT_F32, MAT_INT8, MAT_INT8_BF16};
+static int maths_of(enum quant_type type)
+{
+    return type == QUANT_BF16 ? 3 : 2;
 }
 
 static int teardown(void **state)
@@ -132,6 +140,8 @@ static void check_rows(const struct weights *w, const struct mat *m)
         file_row(w, r, want);
         mat_row(m, r, got);
         for (int k = 0; k < w->cols; k++) {
+            if (m->math == MAT_BF16 && fabsf(want[k]) < 0x1p-56f)
+                want[k] = 0;
             if (!same(want[k], got[k]) && !(want[k] == 0 && got[k] == 0))
                 fail_msg("%s row %d element %d: %.9g, dequantised %.9g", name_of(w), r, k, (double)got[k],
                          (double)want[k]);
@@ -216,7 +226,26 @@ static void check_isas(const struct weights *w, const struct mat *m, const float
     }
 }
 
-// f32 activations: the definition itself, the chain over what the dequantiser makes of the file's rows.
+// As the bf16 path takes a number: the nearest of 8 bits, the even one of two, below 2^-56 0.
+static float to_bf16(float x)
+{
+    int e;
+    double m = frexp((double)x, &e);
+    float r = isfinite(x) ? (float)ldexp(rint(ldexp(m, 8)), e - 8) : x;
+    return fabsf(r) < 0x1p-56f ? 0 : r;
+}
+
+static float pairs_chain(const float *row, const float *x, int cols)
+{
+    float acc = 0;
+    for (int k = 0; k < cols; k += 2) {
+        for (int i = k + 1 < cols ? k + 1 : k; i >= k; i--)
+            acc = fmaf(to_bf16(row[i]), to_bf16(x[i]), acc);
+    }
+    return acc;
+}
+
+// Floats: the definition itself, the chain over what the dequantiser makes of the file's rows.
 static void check_chain(const struct weights *w, const struct mat *m, const float *x, const float *want, int n,
                         enum mat_write write)
 {
@@ -225,8 +254,10 @@ static void check_chain(const struct weights *w, const struct mat *m, const floa
         file_row(w, r, row);
         for (int t = 0; t < n && t < 8; t++) {
             float acc = 0;
-            for (int k = 0; k < w->cols; k++)
+            for (int k = 0; k < w->cols && m->math == MAT_F32; k++)
                 acc = fmaf(row[k], x[t * w->cols + k], acc);
+            if (m->math == MAT_BF16)
+                acc = pairs_chain(row, x + t * w->cols, w->cols);
             float got = want[t * (w->rows + GAP) + r];
             if (!same(write == MAT_ADD ? 0.25f + acc : acc, got))
                 fail_msg("%s row %d token %d: %.9g, the chain gives %.9g", name_of(w), r, t, (double)got, (double)acc);
@@ -276,14 +307,15 @@ static float *draw(int n, int cols, bool special)
 static void check_random(enum quant_type type, int rows, int cols, int n, bool special)
 {
     struct weights w = make_weights(type, rows, cols, BLOCKS_PATTERNS);
-    for (int math = 0; math < 2; math++) {
-        struct mat m = pack(&w, (enum mat_math)math);
+    for (int i = 0; i < maths_of(type); i++) {
+        enum mat_math math = maths[i];
+        struct mat m = pack(&w, math);
         enum mat_write write = special ? MAT_ADD : MAT_STORE;
-        float *x = draw(n, cols, special), *want = product(teams[0], isas[0], &m, x, n, (enum mat_math)math, write);
+        float *x = draw(n, cols, special), *want = product(teams[0], isas[0], &m, x, n, math, write);
         check_rows(&w, &m);
         if (!special)
-            check_close(&w, x, want, 5, mat_uses_int8(&m) ? 0.01 : 2e-6);  // observed 3.9e-3, 1.3e-7
-        check_isas(&w, &m, x, want, n, (enum mat_math)math, write);
+            check_close(&w, x, want, 5, m.math ? 0.01 : 2e-6);  // observed 3.9e-3, 1.3e-7
+        check_isas(&w, &m, x, want, n, math, write);
         check_chain(&w, &m, x, want, n, write);
         free(want);
         free(x);
@@ -329,6 +361,78 @@ static void test_fine(void **state)
     fine = false;
 }
 
+static void check_least(int rows, int cols)
+{
+    int n = 33;
+    struct weights w = {.type = QUANT_BF16, .rows = rows, .cols = cols, .bytes = (size_t)(2 * rows * cols)};
+    w.file = malloc(w.bytes);
+    for (int i = 0; i < rows * cols; i++) {
+        uint16_t h = (uint16_t)(below(2) << 15 | (127 - 58 + below(5)) << 7 | below(128));
+        memcpy(w.file + 2 * i, &h, 2);
+    }
+    struct mat m = pack(&w, MAT_INT8_BF16);
+    float *x = malloc((size_t)(n * cols) * sizeof *x);
+    for (int i = 0; i < n * cols; i++)
+        x[i] = ldexpf(uniform(), -54 - below(4));
+    float *want = product(teams[0], isas[0], &m, x, n, MAT_INT8_BF16, MAT_STORE);
+    check_rows(&w, &m);
+    check_isas(&w, &m, x, want, n, MAT_INT8_BF16, MAT_STORE);
+    check_chain(&w, &m, x, want, n, MAT_STORE);
+    for (int i = 0; i < n * (rows + GAP); i++)
+        assert_true(want[i] == 0 || fabsf(want[i]) >= 0x1p-126f);
+    free(want);
+    free(x);
+    unpack(&m);
+    free(w.file);
+}
+
+// The smallest numbers that count, where sums cancel: a subnormal sum would be 0 to VDPBF16PS alone.
+static void test_bf16_least(void **state)
+{
+    (void)state;
+    check_least(64, 2);
+    check_least(43, 7);
+    check_least(32, 64);
+}
+
+static void check_rounding(float x)
+{
+    float in[9], want = to_bf16(x);
+    uint16_t got[10];
+    for (int i = 0; i < 9; i++)
+        in[i] = x;
+    for (int i = 0; i < nisas; i++) {
+        isas[i]->mat->to_bf16(in, 9, got);
+        assert_int_equal(got[9], 0);
+        for (int k = 0; k < 9; k += 8) {  // a vector's and the rest's
+            uint32_t bits = (uint32_t)got[k] << 16;
+            float value;
+            memcpy(&value, &bits, 4);
+            if (!same(value, want) && !(value == 0 && want == 0))
+                fail_msg("%.9g is %.9g in bf16 on %s, expected %.9g", (double)x, (double)value, isas[i]->isa, (double)want);
+        }
+    }
+}
+
+static void test_to_bf16(void **state)
+{
+    (void)state;
+    static const uint32_t ends[] = {0, 0x7fff, 0x8000, 0x8001, 0xffff};  // around a tie
+    for (uint32_t high = 0; high < 0x10000; high += 17) {
+        for (int i = 0; i < 5; i++) {
+            uint32_t bits = high << 16 | ends[i];
+            float x;
+            memcpy(&x, &bits, 4);
+            check_rounding(x);
+        }
+    }
+    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++)
+        check_rounding(specials[i]);
+    check_rounding(0x1p-56f);
+    check_rounding(0x1.fefffep-57f);
+    check_rounding(0x1.ffp-57f);
+}
+
 // Scales of every size a file may hold: results overflow or vanish, equally everywhere.
 static void test_any_scale(void **state)
 {
@@ -338,11 +442,12 @@ static void test_any_scale(void **state)
         struct weights w = make_weights((enum quant_type)type, 21, cols, BLOCKS_PATTERNS);
         blocks_any(w.type, w.file, w.bytes / (size_t)quant_get(w.type)->block_bytes, drawn++);
         float *x = draw(n, cols, false);
-        for (int math = 0; math < 2; math++) {
-            struct mat m = pack(&w, (enum mat_math)math);
+        for (int i = 0; i < maths_of(w.type); i++) {
+            enum mat_math math = maths[i];
+            struct mat m = pack(&w, math);
             check_rows(&w, &m);
-            float *want = product(teams[0], isas[0], &m, x, n, (enum mat_math)math, MAT_STORE);
-            check_isas(&w, &m, x, want, n, (enum mat_math)math, MAT_STORE);
+            float *want = product(teams[0], isas[0], &m, x, n, math, MAT_STORE);
+            check_isas(&w, &m, x, want, n, math, MAT_STORE);
             check_chain(&w, &m, x, want, n, MAT_STORE);
             free(want);
             unpack(&m);
@@ -406,19 +511,20 @@ static void check_extreme(enum quant_type type, enum blocks_pattern pattern)
     int block = quant_get(type)->block, cols = block < 32 ? 64 : 2 * block, n = 4 * cols / 32 + 1;
     struct weights w = make_weights(type, 13, cols, pattern);
     float *x = draw_blocks(&w, n);
-    for (int math = 0; math < 2; math++) {
-        struct mat m = pack(&w, (enum mat_math)math);
+    for (int k = 0; k < maths_of(type); k++) {
+        enum mat_math math = maths[k];
+        struct mat m = pack(&w, math);
         check_rows(&w, &m);
-        float *want = product(teams[0], isas[0], &m, x, n, (enum mat_math)math, MAT_STORE);
+        float *want = product(teams[0], isas[0], &m, x, n, math, MAT_STORE);
         if (blocks_known(type))
             check_exact(&w, x, want, n);
         for (int i = 1; i < nisas; i++) {
-            float *all = product(teams[1], isas[i], &m, x, n, (enum mat_math)math, MAT_STORE);
+            float *all = product(teams[1], isas[i], &m, x, n, math, MAT_STORE);
             check_same(&w, want, all, n, isas[i]->isa);
             free(all);
             for (int t = 0; t < n; t += 2) {
                 int pair = n - t < 2 ? 1 : 2;
-                float *some = product(teams[0], isas[i], &m, x + t * cols, pair, (enum mat_math)math, MAT_STORE);
+                float *some = product(teams[0], isas[i], &m, x + t * cols, pair, math, MAT_STORE);
                 check_same(&w, want + t * (w.rows + GAP), some, pair, isas[i]->isa);
                 free(some);
             }
@@ -456,7 +562,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),   cmocka_unit_test(test_fine), cmocka_unit_test(test_any_scale),    cmocka_unit_test(test_float_columns),
-        cmocka_unit_test(test_extremes), cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_extremes), cmocka_unit_test(test_plan_refuses), cmocka_unit_test(test_bf16_least),
+        cmocka_unit_test(test_to_bf16),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -299,6 +299,9 @@ static void test_same_bits(void **state)
     check_bits(&d, &(struct kinds){QUANT_Q4_0, QUANT_Q8_0, QUANT_Q5_1}, MAT_INT8, MAX_ROWS);
     check_bits(&d, &(struct kinds){QUANT_F16, QUANT_Q4_1, QUANT_F32}, MAT_INT8, 140);
     check_bits(&d, &(struct kinds){QUANT_Q4_1, QUANT_Q5_0, QUANT_Q8_0}, MAT_F32, 70);
+    check_bits(&d, &(struct kinds){QUANT_BF16, QUANT_BF16, QUANT_BF16}, MAT_INT8_BF16, 140);
+    check_bits(&d, &(struct kinds){QUANT_BF16, QUANT_Q4_1, QUANT_BF16}, MAT_INT8_BF16, 70);
+    check_bits(&d, &(struct kinds){QUANT_F32, QUANT_BF16, QUANT_Q8_0}, MAT_INT8_BF16, 70);
 }
 
 // Every type there is, with itself and with its neighbour in the list.

@@ -74,7 +74,7 @@ struct client {
     struct answer answer;
     struct buf text;             // a line of the stream that is not whole yet, or the body
     bool leaves;
-    int texts;                   // events with text so far
+    int pieces;                  // events with tokens so far
     int64_t wake_ns;             // thinks until, or leaves at; 0: neither
     int64_t asked_ns, heard_ns, first_ns, last_ns;
     double longest_s;            // gap
@@ -107,8 +107,8 @@ static void complain(struct client *c, enum failure f, const char *why)
     r->failures[f]++;
     if (r->shown++ >= SHOWN)
         return;
-    fprintf(stderr, "load: %s, %s: %s (status %d, %d texts): %.300s\n", c->ask->what, failure_names[f], why, c->answer.status,
-            c->texts, c->answer.whole.len ? c->answer.whole.data : c->answer.choices[0].text.len ? c->answer.choices[0].text.data : "");
+    fprintf(stderr, "load: %s, %s: %s (status %d, %d pieces): %.300s\n", c->ask->what, failure_names[f], why, c->answer.status,
+            c->pieces, c->answer.whole.len ? c->answer.whole.data : c->answer.choices[0].text.len ? c->answer.choices[0].text.data : "");
     for (int i = 0; f == FAIL_wrong && c->variant && i < c->ask->choices; i++)
         fprintf(stderr, "load:   choice %d was \"%.200s\" %s, is \"%.200s\" %s\n", i,
                 c->variant->answer.choices[i].text.len ? c->variant->answer.choices[i].text.data : "",
@@ -205,20 +205,20 @@ static void on_head(void *ud, int status)
     c->heard_ns = clock_ns();
 }
 
-static void heard_text(struct client *c, int64_t now)
+static void heard_tokens(struct client *c, int64_t now)
 {
     struct run *r = c->run;
-    double gap = (double)(now - (c->texts ? c->last_ns : c->asked_ns)) * 1e-9;
-    if (!c->texts)
+    double gap = (double)(now - (c->pieces ? c->last_ns : c->asked_ns)) * 1e-9;
+    if (!c->pieces)
         c->first_ns = now;
     else if (gap > c->longest_s)
         c->longest_s = gap;
     if (c == &r->longer)
         r->long_first_ns = r->long_first_ns ? r->long_first_ns : now;
     else
-        figures_add(c->texts ? &r->gaps : &r->ttft, now, gap);
+        figures_add(c->pieces ? &r->gaps : &r->ttft, now, gap);
     c->last_ns = now;
-    c->texts++;
+    c->pieces++;
 }
 
 static void take_event(struct client *c, const char *line, size_t len, int64_t now)
@@ -229,7 +229,7 @@ static void take_event(struct client *c, const char *line, size_t len, int64_t n
         return;
     size_t at = len > 5 && line[5] == ' ' ? 6 : 5;
     if (answer_event(&c->answer, line + at, len - at) > 0)
-        heard_text(c, now);
+        heard_tokens(c, now);
 }
 
 static void on_body(void *ud, const char *data, size_t len)
@@ -242,7 +242,7 @@ static void on_body(void *ud, const char *data, size_t len)
     char *from = c->text.data, *to = from + c->text.len, *eol;
     for (; (eol = memchr(from, '\n', (size_t)(to - from))); from = eol + 1) {
         take_event(c, from, (size_t)(eol - from), c->heard_ns);
-        if (c->leaves && c->ask->leave_after > 0 && c->texts >= c->ask->leave_after) {
+        if (c->leaves && c->ask->leave_after > 0 && c->pieces >= c->ask->leave_after) {
             leave(c);
             return;
         }
@@ -285,7 +285,7 @@ static void ask(struct client *c, const struct ask *a, int64_t asked_ns)
     struct run *r = c->run;
     c->ask = a;
     c->state = CLIENT_BUSY;
-    c->texts = 0;
+    c->pieces = 0;
     c->asked_ns = asked_ns;
     c->heard_ns = clock_ns();
     c->first_ns = c->last_ns = 0;
@@ -580,6 +580,7 @@ static const char usage[] =
     "  --choices N          n of a request (1)\n"
     "  --temperature T      (0)\n"
     "  --logprobs           ask for them, and compare them\n"
+    "  --token-ids          ask for return_token_ids (vLLM's): a token has come when its id has, with text or without\n"
     "  --leave P            share of the clients that leave before the end, by FIN or RST\n"
     "  --mixed              all kinds of requests, right and wrong; --embed-model NAME for vectors\n"
     "  --variants N         only N different requests, whose answers must be those that came alone\n"
@@ -594,7 +595,7 @@ enum { OPT_FIRST = 256 };
     X(model, 1) X(clients, 1) X(rate, 1) X(requests, 1) X(duration, 1) X(think, 1) X(prompt, 1) X(output, 1) X(stem, 1) X(ids, 1) \
     X(completions, 0) X(whole, 0) X(eos, 0) X(choices, 1) X(temperature, 1) X(logprobs, 0) X(leave, 1) X(mixed, 0)             \
     X(embed_model, 1) X(variants, 1) X(long, 1) X(probe, 1) X(probes, 1) X(step, 1) X(prefill_rate, 1) X(timeout, 1)          \
-    X(seed, 1) X(key, 1) X(label, 1)
+    X(seed, 1) X(key, 1) X(label, 1) X(token_ids, 0)
 enum {
     OPT_before = OPT_FIRST - 1,
 #define X(name, arg) OPT_##name,
@@ -632,6 +633,7 @@ static bool set_text(struct options *o, int opt, const char *v)
     case OPT_eos: o->ask.ignore_eos = false; break;
     case OPT_logprobs: o->ask.logprobs = true; break;
     case OPT_mixed: o->mixed = true; break;
+    case OPT_token_ids: o->ask.token_ids = true; break;
     default: return false;
     }
     return true;

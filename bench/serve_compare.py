@@ -58,6 +58,7 @@ class Server:
     """One of the programs, while it serves one file; a subclass says how it is started."""
 
     health, probes = "/health", "/health,/v1/models"
+    asks = []  # llama-server tells no ids in a stream: there a token is seen by its text
 
     def __init__(self, command, cores, port_file=None, port=0):
         self.command = ["taskset", "-c", ",".join(map(str, cores))] + command
@@ -114,7 +115,7 @@ class Server:
 
 
 class Oxinferd(Server):
-    health, probes = "/readyz", "/livez,/metrics,/v1/models"
+    health, probes, asks = "/readyz", "/livez,/metrics,/v1/models", ["--token-ids"]
 
     def __init__(self, build, model, cores, clients, context):
         self.folder = tempfile.TemporaryDirectory()
@@ -137,7 +138,7 @@ class Llama(Server):
 def load(server, build, cores, *args):
     """The JSON line of the load generator."""
     command = ["taskset", "-c", ",".join(map(str, cores)), os.path.join(build, "bench", "load"), f"http://127.0.0.1:{server.port}",
-               "--model", "m", *(["--completions", "--ids", "1000"] if ENV("COMPLETIONS") else []), *map(str, args)]
+               "--model", "m", *server.asks, *(["--completions", "--ids", "1000"] if ENV("COMPLETIONS") else []), *map(str, args)]
     before = server.cpu_s()
     try:
         done = subprocess.run(command, timeout=LIMIT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -96,6 +96,7 @@ struct generate {
     bool ignore_eos;
     bool one_by_one;   // each token is picked from all of its logits, none taken without or drafted; the answer is the same
     bool progress;     // EVENT_PROGRESS after each step of the prompt
+    bool token_ids;    // events carry the ids of prompt and answer; what a step brings is told at its end, also tokens without text
     bool echo;         // text completion: the prompt's text comes first
     int logprobs;      // -1: none; k: each token's log-probability and the k likeliest
     int prompt_logprobs;  // the same of the prompt's tokens (EVENT_PROMPT)

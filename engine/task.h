@@ -188,7 +188,9 @@ struct event {
     size_t len;
     const struct token_logprob *tokens;  // EVENT_TEXT with logprobs; EVENT_PROMPT
     size_t ntokens;
-    const int32_t *ids;                   // EVENT_IDS
+    // EVENT_IDS. With generate.token_ids the prompt's in EVENT_START; in EVENT_TEXT and EVENT_FINISH those of the choice's
+    // tokens since its event before, each once and as they were taken, the one that ends the turn included.
+    const int32_t *ids;
     const struct token_alternative *pieces;  // EVENT_IDS with_pieces, nids of them (bytes, len)
     size_t nids;
     enum finish finish;

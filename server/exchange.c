@@ -103,6 +103,16 @@ void exchange_quiet(struct exchange *x)
     pthread_mutex_unlock(&x->gone_lock);
 }
 
+bool exchange_ended(struct exchange *x, const err *e)
+{
+    bool said = false;
+    pthread_mutex_lock(&x->gone_lock);
+    if (x->taken && !x->ended && !x->gone && x->r.on_ended)
+        said = x->r.on_ended(&x->r, e);
+    pthread_mutex_unlock(&x->gone_lock);
+    return said;
+}
+
 void exchange_fail(struct exchange *x)
 {
     pthread_mutex_lock(&x->lock);

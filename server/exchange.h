@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include "base/err.h"
+
 struct exchange;
 struct request;
 struct server;
@@ -22,6 +24,8 @@ void exchange_settle(struct exchange *x);
 void exchange_gone(struct exchange *x);
 // Loop thread: the client has waited long for a first byte. Runs on_quiet unless the handler has answered.
 void exchange_quiet(struct exchange *x);
+// Loop thread: the request is ended from outside. True: its stream has had its last event, by on_ended.
+bool exchange_ended(struct exchange *x, const err *e);
 // Marks the stream: no more events, reader breaks off.
 void exchange_fail(struct exchange *x);
 // Tells the loop to look at x, unless this is the handler being called by the loop right now.

@@ -88,7 +88,7 @@ static void read_words(const char **at, json_t *schema)
 
 static json_t *read_what(const char **at);
 
-// "NAME WHAT, NAME WHAT}": members of an object, which may have others.
+// "NAME WHAT, NAME WHAT}": members of an object.
 static void read_members(const char **at, json_t *schema)
 {
     json_t *members = json_object();

@@ -238,6 +238,7 @@ struct stream *reply_stream(struct request *r, const char *content_type)
 
 void reply_abort(struct exchange *x, const err *e)
 {
+    bool said = exchange_ended(x, e);
     exchange_gone(x);
     x->given_up = true;
     size_t len;
@@ -246,7 +247,7 @@ void reply_abort(struct exchange *x, const err *e)
     bool stream = x->is_stream;
     pthread_mutex_unlock(&x->lock);
     if (stream) {
-        sse_abort(x, text, len);
+        sse_abort(x, said ? NULL : text, len);
         free(text);
     } else {
         store(x, row_of(e->code)->status, "application/json", text, len);

@@ -43,6 +43,9 @@ struct request {
     // Set by the handler of a stream that may open before it has anything to say, or NULL. Called on the loop thread, once,
     // when the request has waited for keepalive_s: from the 200 on comments keep proxies from giving up. Not after the answer.
     void (*on_quiet)(struct request *r);
+    // Set by the handler of a stream whose last event is not {"error": ...}, or NULL. The request is ended from outside (deleted,
+    // drained): called on the loop thread, once, before on_gone, unless it has been answered. True: it has sent the last event.
+    bool (*on_ended)(struct request *r, const err *e);
     void *ud;                   // the handler's
 };
 

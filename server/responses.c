@@ -51,7 +51,7 @@ static const char schema[] =
     " created_unix_s INTEGER NOT NULL,"
     " used_unix_s INTEGER NOT NULL,"
     " UNIQUE (owner, id)) STRICT;"
-    "CREATE INDEX response_used ON response (used_unix_s, number, bytes);"  // all that limits need
+    "CREATE INDEX response_used ON response (used_unix_s, number, bytes);"  // all that their ends need
     "CREATE TABLE item ("
     " owner TEXT NOT NULL,"
     " id TEXT NOT NULL,"
@@ -60,6 +60,22 @@ static const char schema[] =
     "CREATE INDEX item_response ON item (response);"
     "PRAGMA user_version = 1;"
     "COMMIT;";
+
+// What each owner has, kept by SQLite itself within the same transactions; of this connection only. The index is what finding an
+// owner's oldest needs; files of before it get it when they are opened.
+static const char holdings[] =
+    "CREATE INDEX IF NOT EXISTS response_owner_used ON response (owner, used_unix_s, number);"
+    "PRAGMA temp_store = MEMORY;"
+    "CREATE TEMP TABLE holding (owner TEXT PRIMARY KEY, rows INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "INSERT INTO holding SELECT owner, count(*), sum(bytes) FROM response GROUP BY owner;"
+    "CREATE TEMP TRIGGER taken AFTER INSERT ON main.response BEGIN"
+    " INSERT INTO holding VALUES (new.owner, 1, new.bytes)"
+    " ON CONFLICT (owner) DO UPDATE SET rows = rows + 1, bytes = bytes + excluded.bytes;"
+    " END;"
+    "CREATE TEMP TRIGGER given AFTER DELETE ON main.response BEGIN"
+    " UPDATE holding SET rows = rows - 1, bytes = bytes - old.bytes WHERE owner = old.owner;"
+    " DELETE FROM holding WHERE owner = old.owner AND rows = 0;"
+    " END;";
 
 struct waiting {
     struct waiting *next;
@@ -81,8 +97,10 @@ static const char *const sql[STATEMENTS] = {
     [DELETE] = "DELETE FROM response WHERE owner = ? AND id = ? RETURNING bytes",
     [DROP_OLD] = "DELETE FROM response WHERE number IN (SELECT number FROM response WHERE used_unix_s <= ? LIMIT ?)"
                  " RETURNING bytes",
-    [DROP_FIRST] = "DELETE FROM response WHERE number IN (SELECT number FROM response ORDER BY used_unix_s, number LIMIT ?)"
-                   " RETURNING bytes",
+    // Of whoever has most: of responses (1) or of bytes (0), whichever are too many.
+    [DROP_FIRST] = "DELETE FROM response WHERE number = (SELECT number FROM response WHERE owner ="
+                   " (SELECT owner FROM holding ORDER BY iif(?, rows, bytes) DESC, owner LIMIT 1)"
+                   " ORDER BY used_unix_s, number LIMIT 1) RETURNING bytes",
 };
 
 struct responses {
@@ -235,8 +253,10 @@ static err_code prepare(struct responses *s, err *e)
                              name_of(s));
     if (version < VERSION ? exec(s, schema, e) : check(s, e))
         return e->code;
-    return exec(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;"
-                   "PRAGMA trusted_schema = OFF;", e);
+    if (exec(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;"
+                "PRAGMA trusted_schema = OFF;", e))
+        return e->code;
+    return exec(s, holdings, e);
 }
 
 // For its owner only: SQLite would make it with the usual rights.
@@ -461,11 +481,10 @@ static err_code drop_first(struct responses *s, err *e)
 {
     int64_t rows = 1;
     while (rows && (s->count > s->limits.max_count || s->bytes > (int64_t)s->limits.max_bytes)) {
-        int64_t over = s->count - s->limits.max_count;
         sqlite3_stmt *q = take(s, DROP_FIRST, e);
         if (!q)
             return e->code;
-        sqlite3_bind_int64(q, 1, over < 1 ? 1 : over < DROP_AT_ONCE ? over : DROP_AT_ONCE);
+        sqlite3_bind_int(q, 1, s->count > s->limits.max_count);
         if (drop(s, q, &rows, e))
             return e->code;
     }

@@ -6,8 +6,8 @@
 //     responses_close(s)                             // writes what waits; later calls find nothing and keep nothing
 //     responses_unref(s)
 //
-// Everything belongs to an owner, and nobody finds what another owner has. The least recently used goes first when there
-// are more than max_count or max_bytes; what nobody used for ttl_s is gone.
+// Everything belongs to an owner, and nobody finds what another owner has. When there are more than max_count or max_bytes,
+// the owner who has most of them loses what it used least recently; what nobody used for ttl_s is gone.
 //
 // The file is SQLite's (WAL, synchronous = NORMAL): a process that is killed leaves it whole, and loses what was not yet
 // written. While the disk refuses (full, gone) what is put waits in memory and is found all the same; the log says so once,

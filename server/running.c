@@ -22,6 +22,19 @@ static bool is_called(const struct request *r, const char *id)
     return !strcmp(r->id, id) || (r->answer_id && !strcmp(r->answer_id, id));
 }
 
+static bool is_meant(struct exchange *x, struct request *by, const char *id)
+{
+    return x && &x->r != by && is_called(&x->r, id) && !strcmp(x->r.key_id, by->key_id) && is_running(x);
+}
+
+bool running_has(struct request *by, const char *id)
+{
+    for (struct conn *c = by->server->conns; c; c = c->next)
+        if (is_meant(c->x, by, id))
+            return true;
+    return false;
+}
+
 int running_end(struct request *by, const char *id)
 {
     int n = 0;
@@ -29,7 +42,7 @@ int running_end(struct request *by, const char *id)
     err_set(&e, ERR_CANCELLED, "The request was cancelled.");
     for (struct conn *c = by->server->conns; c; c = c->next) {
         struct exchange *x = c->x;
-        if (!x || &x->r == by || !is_called(&x->r, id) || strcmp(x->r.key_id, by->key_id) || !is_running(x))
+        if (!is_meant(x, by, id))
             continue;
         request_problem(&x->r, &e);
         reply_abort(x, &e);

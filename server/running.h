@@ -2,6 +2,8 @@
 // one in the answer's chunks ("chatcmpl-...").
 #pragma once
 
+#include <stdbool.h>
+
 struct request;
 
 // DELETE .../{id}: ends the caller's requests of this id wherever they are (being read, prepared, queued, computed,
@@ -9,4 +11,5 @@ struct request;
 // answer with status 499, or as the last event of its stream. Loop thread.
 // How many of the caller's requests of this id were ended, `by` not counted. Loop thread.
 int running_end(struct request *by, const char *id);
+bool running_has(struct request *by, const char *id);
 void running_delete(struct request *r);

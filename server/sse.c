@@ -84,7 +84,8 @@ void sse_abort(struct exchange *x, const char *data, size_t len)
     if (!x->eof && x->is_bytes) {
         x->closed = x->failed = true;  // text among the bytes would pass for content
     } else if (!x->eof) {
-        (void)put_event(x, NULL, data, len);  // a full ring ends without it: its reader does not read anyway
+        if (data)
+            (void)put_event(x, NULL, data, len);  // a full ring ends without it: its reader does not read anyway
         x->closed = x->eof = true;
     }
     pthread_mutex_unlock(&x->lock);

@@ -7,7 +7,7 @@
 
 struct exchange;
 
-// Loop thread: one last event, then the end; the producer's events are refused from now on. A stream of bytes is broken
+// Loop thread: one last event (data NULL: none), then the end; the producer's events are refused from now on. A stream of bytes is broken
 // off instead.
 void sse_abort(struct exchange *x, const char *data, size_t len);
 // Loop thread: writes a comment when nothing was sent for idle_ns. True: the reader must be woken.

@@ -14,6 +14,7 @@ void answer_init(struct answer *a)
     for (int i = 0; i < ANSWER_CHOICES; i++) {
         buf_init(&a->choices[i].text, SIZE_MAX);
         buf_init(&a->choices[i].logprobs, SIZE_MAX);
+        buf_init(&a->choices[i].ids, SIZE_MAX);
     }
     answer_clear(a);
 }
@@ -27,6 +28,7 @@ void answer_clear(struct answer *a)
     for (int i = 0; i < ANSWER_CHOICES; i++) {
         buf_clear(&a->choices[i].text);
         buf_clear(&a->choices[i].logprobs);
+        buf_clear(&a->choices[i].ids);
         a->choices[i].finish[0] = 0;
     }
 }
@@ -37,6 +39,7 @@ void answer_done(struct answer *a)
     for (int i = 0; i < ANSWER_CHOICES; i++) {
         buf_done(&a->choices[i].text);
         buf_done(&a->choices[i].logprobs);
+        buf_done(&a->choices[i].ids);
     }
 }
 
@@ -98,6 +101,12 @@ static bool take_choice(struct answer *a, const json_t *choice)
         snprintf(c->finish, sizeof c->finish, "%s", finish);
     take_logprobs(c, json_object_get(choice, "logprobs"));
     buf_add(&c->text, json_string_value(text), json_string_length(text));
+    const json_t *ids = json_object_get(choice, "token_ids"), *id;
+    size_t i;
+    json_array_foreach(ids, i, id)
+        buf_printf(&c->ids, "%lld\n", (long long)json_integer_value(id));
+    if (json_is_array(ids))
+        return json_array_size(ids) > 0;
     // A token that is no text (prompts of random ids give such) is a text completion's empty piece.
     bool token = json_is_string(json_object_get(choice, "text")) && !finish;
     return json_string_length(text) > 0 || token;
@@ -162,6 +171,8 @@ const char *answer_differs(const struct answer *want, const struct answer *got, 
             return "text";
         if (!same(&w->logprobs, &g->logprobs, partial))
             return "logprobs";
+        if (!same(&w->ids, &g->ids, partial))
+            return "token ids";
         if (strcmp(w->finish, g->finish) != 0 && (!partial || *g->finish))
             return "finish_reason";
     }

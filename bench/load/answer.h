@@ -12,6 +12,7 @@ enum { ANSWER_CHOICES = 8 };
 struct answer_choice {
     struct buf text;      // all of it
     struct buf logprobs;  // of the tokens, one line each, as they came
+    struct buf ids;       // of the tokens, where the server tells them, one line each
     char finish[20];
 };
 
@@ -28,7 +29,8 @@ struct answer {
 void answer_init(struct answer *a);
 void answer_clear(struct answer *a);
 void answer_done(struct answer *a);
-// The payload of one event; returns the number of choices whose text it carries on.
+// The payload of one event; returns the number of choices that it brings tokens of: by their ids where the server tells them,
+// else by their text, which a token need not have.
 int answer_event(struct answer *a, const char *data, size_t len);
 void answer_body(struct answer *a, const char *data, size_t len);
 // Why got is not the answer that want is; NULL: it is. partial: got may be the beginning of it.

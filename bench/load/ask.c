@@ -103,6 +103,8 @@ static void make_text(struct ask *a, const struct ask_options *o, int prompt, bo
         buf_add_str(&b, "\"stream_options\":{\"include_usage\":true},");
     if (o->ignore_eos)
         buf_add_str(&b, "\"ignore_eos\":true,");
+    if (o->token_ids)
+        buf_add_str(&b, "\"return_token_ids\":true,");
     if (o->logprobs)
         buf_add_str(&b, o->chat ? "\"logprobs\":true,\"top_logprobs\":2," : "\"logprobs\":2,");
     bool ids = o->vocab && !o->chat;

@@ -17,6 +17,7 @@ struct ask_options {
     const char *host, *key, *model;
     const char *embed_model;      // mixed: NULL asks for no vectors
     bool chat, stream, logprobs, ignore_eos;
+    bool token_ids;               // asks for the ids of tokens, so that each is seen when it comes
     struct ask_spread prompt, output;  // tokens
     double stem_share;            // of the prompts, how many begin with the common stem
     int stem_tokens;

@@ -162,7 +162,9 @@ void session_take_logprobs(const struct session *s, const float *logits, int32_t
 void session_start(struct session *s)
 {
     s->begun = true;
-    session_emit(s, &(struct event){.kind = EVENT_START});
+    bool ids = s->task->kind == TASK_GENERATE && s->task->generate.token_ids;
+    session_emit(s, &(struct event){.kind = EVENT_START, .ids = ids ? s->choices[0].ids : NULL,
+                                    .nids = ids ? (size_t)s->nprompt : 0});
     if (s->task->kind == TASK_GENERATE && s->task->generate.echo && !s->prompt_logprobs)
         session_text_echo(s, NULL);
 }
@@ -249,7 +251,9 @@ void session_finish_choice(struct session *s, struct choice *c, enum finish fini
     s->cut |= finish == FINISH_LENGTH;
     s->ndone++;
     prefix_seq_leave(s->prefix, &c->seq, c->ids);
-    session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = c->index, .finish = finish});
+    struct event ev = {.kind = EVENT_FINISH, .choice = c->index, .finish = finish};
+    session_text_ids(s, c, &ev);
+    session_emit(s, &ev);
 }
 
 // The text it has belongs to one answer; the next one begins with another.

@@ -23,7 +23,7 @@ void session_text_init(struct session *s, struct choice *c)
     buf_init(&t->content, SIZE_MAX);
     if (s->task->kind != TASK_GENERATE)
         return;
-    t->stop = stop_new(g->stop, g->nstop, g->include_stop);
+    t->stop = c->index > 0 ? stop_share(s->choices[0].text.stop) : stop_new(g->stop, g->nstop, g->include_stop);
     if (s->model->tokenizer)
         detok_init(&t->detok, s->model->tokenizer, !g->show_control);
     // An answer to messages is a text of its own; anything else continues the prompt's, leading space and all.
@@ -47,6 +47,16 @@ void session_text_done(struct choice *c)
 
 // ---- events
 
+void session_text_ids(const struct session *s, struct choice *c, struct event *ev)
+{
+    int n = c->nids - s->nprompt - c->text.told;
+    if (s->task->kind != TASK_GENERATE || !s->task->generate.token_ids || n <= 0)
+        return;
+    ev->ids = c->ids + s->nprompt + c->text.told;
+    ev->nids = (size_t)n;
+    c->text.told += n;
+}
+
 // Sends a text with the first `ntokens` waiting tokens, and forgets them.
 static void emit(struct session *s, struct choice *c, struct event *ev, int ntokens)
 {
@@ -59,6 +69,7 @@ static void emit(struct session *s, struct choice *c, struct event *ev, int ntok
     ev->text = ev->len ? ev->text : "";
     ev->tokens = out;
     ev->ntokens = (size_t)ntokens;
+    session_text_ids(s, c, ev);
     session_emit(s, ev);
     for (int i = 0; i < ntokens; i++)
         free((void *)out[i].top);
@@ -101,6 +112,10 @@ static int tokens_before_cut(const struct session_text *t)
 void session_text_send(struct session *s, struct choice *c)
 {
     emit_content(s, c, tokens_out(s, &c->text));
+    struct event ev = {.kind = EVENT_TEXT, .choice = c->index, .text = ""};
+    session_text_ids(s, c, &ev);
+    if (ev.nids > 0)
+        session_emit(s, &ev);
 }
 
 // ---- content

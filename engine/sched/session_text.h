@@ -6,7 +6,8 @@
 // Without generate.split, and for models whose template has no style, all text is content.
 //
 // A token leaves with the text it made, in an event of that text's channel: with the first event that brings the last of its
-// bytes, or a later one. Tokens whose text is nowhere (markers) leave with the next event.
+// bytes, or a later one. Tokens whose text is nowhere (markers) leave with the next event. Ids (generate.token_ids) wait for
+// no text: every event has those that are new, and a step that brings no text an empty event of content.
 #pragma once
 
 #include <stdbool.h>
@@ -48,6 +49,7 @@ struct session_text {
     int reasoned;               // tokens of reasoning
     bool hit;                   // a stop string was completed
     bool beside;                // the last part was none of the content
+    int told;                   // tokens whose ids have left
 };
 
 void session_text_init(struct session *s, struct choice *c);
@@ -57,5 +59,7 @@ bool session_text_say(struct session *s, struct choice *c, int32_t id, const str
 void session_text_send(struct session *s, struct choice *c);  // the end of a step: what may leave
 // The end of the answer. cut: the token limit ends it; a call that has only begun is then not shown as content.
 void session_text_finish(struct session *s, struct choice *c, bool cut);
+// The ids that have not left yet, where they are asked for, leave with this event.
+void session_text_ids(const struct session *s, struct choice *c, struct event *ev);
 // The text of the prompt by the same decoder as the answer's, to every choice; tokens NULL: without them.
 void session_text_echo(struct session *s, const struct token_logprob *tokens);

@@ -12,65 +12,89 @@
 
 struct pattern {
     char *s;
-    size_t len, at;  // at: bytes matched so far
-    size_t *fail;    // fail[i]: longest proper prefix that ends the first i bytes
+    size_t len;
+    uint32_t *fail;  // fail[i]: longest proper prefix that ends the first i bytes
+};
+
+// What several matchers share.
+struct patterns {
+    int users;
+    size_t n;
+    struct pattern list[];
 };
 
 struct stop {
+    struct patterns *p;
     struct buf held;
     bool include;
-    size_t n;
-    struct pattern patterns[];
+    uint32_t at[];  // [p->n] bytes matched so far
 };
 
-static void pattern_init(struct pattern *p, const char *s)
+static void pattern_init(struct pattern *p, const char *s, size_t len)
 {
-    p->len = strlen(s);
+    p->len = len;
     p->s = mem_strndup(s, p->len);
     p->fail = mem_new((p->len + 1) * sizeof *p->fail);
     for (size_t i = 1, k = 0; i < p->len; i++) {
         while (k > 0 && s[i] != s[k])
             k = p->fail[k];
         k += s[i] == s[k];
-        p->fail[i + 1] = k;
+        p->fail[i + 1] = (uint32_t)k;
     }
+}
+
+static struct stop *matcher(struct patterns *p, bool include)
+{
+    struct stop *s = mem_new(sizeof *s + p->n * sizeof *s->at);
+    s->p = p;
+    s->include = include;
+    buf_init(&s->held, SIZE_MAX);
+    p->users++;
+    return s;
 }
 
 struct stop *stop_new(const char *const *strings, size_t n, bool include)
 {
-    struct stop *s = mem_new(sizeof *s + n * sizeof *s->patterns);
-    s->include = include;
-    buf_init(&s->held, SIZE_MAX);
-    for (size_t i = 0; i < n; i++)
-        if (strings[i] && strings[i][0])
-            pattern_init(&s->patterns[s->n++], strings[i]);
-    if (s->n > 0)
-        return s;
-    stop_free(s);
+    struct patterns *p = mem_new(sizeof *p + n * sizeof *p->list);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strings[i] ? strlen(strings[i]) : 0;
+        if (len > 0 && len < UINT32_MAX)  // none so long fits into an answer
+            pattern_init(&p->list[p->n++], strings[i], len);
+    }
+    if (p->n > 0)
+        return matcher(p, include);
+    free(p);
     return NULL;
+}
+
+struct stop *stop_share(const struct stop *s)
+{
+    return s ? matcher(s->p, s->include) : NULL;
 }
 
 void stop_free(struct stop *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->n; i++) {
-        free(s->patterns[i].s);
-        free(s->patterns[i].fail);
+    struct patterns *p = --s->p->users ? NULL : s->p;
+    for (size_t i = 0; p && i < p->n; i++) {
+        free(p->list[i].s);
+        free(p->list[i].fail);
     }
+    free(p);
     buf_done(&s->held);
     free(s);
 }
 
-static bool pattern_step(struct pattern *p, char c)
+static bool pattern_step(const struct pattern *p, uint32_t *at, char c)
 {
-    while (p->at > 0 && p->s[p->at] != c)
-        p->at = p->fail[p->at];
-    p->at += p->s[p->at] == c;
-    if (p->at < p->len)
-        return false;
-    p->at = p->fail[p->len];
-    return true;
+    uint32_t k = *at;
+    while (k > 0 && p->s[k] != c)
+        k = p->fail[k];
+    k += p->s[k] == c;
+    bool whole = k == p->len;
+    *at = whole ? p->fail[k] : k;
+    return whole;
 }
 
 static void release(struct stop *s, size_t n, struct buf *out)
@@ -90,9 +114,9 @@ bool stop_feed(struct stop *s, const char *text, size_t len, struct buf *out)
     }
     for (size_t i = 0; i < len; i++) {
         size_t matched = 0;
-        for (size_t k = 0; k < s->n; k++)
-            if (pattern_step(&s->patterns[k], text[i]) && s->patterns[k].len > matched)
-                matched = s->patterns[k].len;
+        for (size_t k = 0; k < s->p->n; k++)
+            if (pattern_step(&s->p->list[k], &s->at[k], text[i]) && s->p->list[k].len > matched)
+                matched = s->p->list[k].len;
         if (matched == 0)
             continue;
         buf_add(&s->held, text, i + 1);
@@ -102,9 +126,9 @@ bool stop_feed(struct stop *s, const char *text, size_t len, struct buf *out)
     }
     buf_add(&s->held, text, len);
     size_t keep = 0;
-    for (size_t k = 0; k < s->n; k++)
-        if (s->patterns[k].at > keep)
-            keep = s->patterns[k].at;
+    for (size_t k = 0; k < s->p->n; k++)
+        if (s->at[k] > keep)
+            keep = s->at[k];
     release(s, s->held.len - keep, out);
     return false;
 }
@@ -114,6 +138,5 @@ void stop_flush(struct stop *s, struct buf *out)
     if (!s)
         return;
     release(s, s->held.len, out);
-    for (size_t k = 0; k < s->n; k++)
-        s->patterns[k].at = 0;
+    memset(s->at, 0, s->p->n * sizeof *s->at);
 }

@@ -331,19 +331,8 @@ static void add_call_piece(const struct generation *g, const struct choice *c, c
     buf_add_str(out, "}}]}");
 }
 
-static void add_piece(const struct generation *g, const struct choice *c, const struct event *ev, struct buf *out)
-{
-    if (ev->channel == CHANNEL_CALL) {
-        add_call_piece(g, c, ev, out);
-        return;
-    }
-    buf_add_str(out, ev->channel == CHANNEL_REASONING ? "{\"reasoning_content\":" : "{\"content\":");
-    api_jsonout_string(out, ev->text ? ev->text : "", ev->len);
-    buf_add_char(out, '}');
-}
-
 // Whether an event has anything to show.
-static bool tells(const struct generation *g, const struct choice *c, const struct event *ev)
+static bool shows(const struct generation *g, const struct choice *c, const struct event *ev)
 {
     const struct chat *chat = g->own;
     if (ev->channel == CHANNEL_CONTENT)
@@ -356,9 +345,25 @@ static bool tells(const struct generation *g, const struct choice *c, const stru
     return ev->name || ev->len || (ev->call_ends && !call->arguments.len);
 }
 
+static void add_piece(const struct generation *g, const struct choice *c, const struct event *ev, struct buf *out)
+{
+    if (!shows(g, c, ev)) {  // ids alone
+        buf_add_str(out, "{\"content\":\"\"}");
+        return;
+    }
+    if (ev->channel == CHANNEL_CALL) {
+        add_call_piece(g, c, ev, out);
+        return;
+    }
+    buf_add_str(out, ev->channel == CHANNEL_REASONING ? "{\"reasoning_content\":" : "{\"content\":");
+    api_jsonout_string(out, ev->text ? ev->text : "", ev->len);
+    buf_add_char(out, '}');
+}
+
 static void send_text(struct generation *g, int index, const struct event *ev)
 {
-    if (tells(g, &g->choices[index], ev))
+    const struct choice *c = &g->choices[index];
+    if (shows(g, c, ev) || c->ids.len)
         api_chunks_text(g, index, ev);
 }
 
@@ -406,7 +411,7 @@ static void add_choice(const struct generation *g, int index, enum api_part part
 
 static void begin(struct generation *g)
 {
-    static const struct api_chunk_format chunks = {"chat.completion", "chat.completion.chunk", true, add_choice};
+    static const struct api_chunk_format chunks = {"chat.completion", "chat.completion.chunk", true, true, add_choice};
     api_chunks_begin(g, &chunks);
 }
 

@@ -56,6 +56,40 @@ void api_chunks_timings(const struct generation *g, struct buf *out)
     buf_add_char(out, '}');
 }
 
+// What every chunk of the stream says of usage: the counts so far, or that they come at the end.
+static void add_usage_so_far(const struct generation *g, struct buf *out)
+{
+    if (g->continuous) {
+        buf_add_str(out, ",\"usage\":");
+        add_usage(&g->usage, out);
+    } else if (g->include_usage) {
+        buf_add_str(out, ",\"usage\":null");
+    }
+}
+
+static void add_list(const char *name, const struct buf *ids, struct buf *out)
+{
+    buf_printf(out, ",\"%s\":[%s]", name, ids->len ? ids->data : "");
+}
+
+// The choice with its ids and, in its first chunk after it is known, its prompt's; as vLLM has them.
+static void add_choice(struct generation *g, int index, enum api_part part, const struct event *ev, struct buf *out)
+{
+    const struct chunks *c = g->chunks;
+    struct choice *choice = &g->choices[index];
+    const struct buf *prompt = &g->prompt_ids[index / g->settings.n];
+    c->format->choice(g, index, part, ev, out);
+    if (!g->settings.token_ids)
+        return;
+    out->len--;  // the choice's last brace
+    add_list("token_ids", &choice->ids, out);
+    bool first = prompt->len && !choice->prompt_told && !c->format->beside;
+    if (first)
+        add_list("prompt_token_ids", prompt, out);
+    buf_add_char(out, '}');
+    choice->prompt_told |= first;
+}
+
 static struct buf *begin_chunk(struct generation *g)
 {
     const struct chunks *c = g->chunks;
@@ -66,14 +100,21 @@ static struct buf *begin_chunk(struct generation *g)
 
 static void send_chunk(struct generation *g, int index, enum api_part part, const struct event *ev)
 {
-    const struct chunks *c = g->chunks;
+    struct choice *choice = &g->choices[index];
+    const struct buf *prompt = &g->prompt_ids[index / g->settings.n];
     if (g->dead)
         return;
     struct buf *out = begin_chunk(g);
-    c->format->choice(g, index, part, ev, out);
-    buf_add_str(out, g->include_usage ? "],\"usage\":null}" : "]}");
+    add_choice(g, index, part, ev, out);
+    buf_add_char(out, ']');
+    if (prompt->len && !choice->prompt_told)
+        add_list("prompt_token_ids", prompt, out);
+    choice->prompt_told |= prompt->len > 0;
+    add_usage_so_far(g, out);
+    buf_add_char(out, '}');
     for (int k = 0; k < API_CHOICE_LISTS; k++)
-        buf_clear(&g->choices[index].lists[k]);
+        buf_clear(&choice->lists[k]);
+    buf_clear(&choice->ids);
     api_generate_send(g, NULL, out->data, out->len);
 }
 
@@ -98,9 +139,10 @@ void api_chunks_finish(struct generation *g, int index)
 void api_chunks_progress(struct generation *g, const struct event *ev)
 {
     struct buf *out = begin_chunk(g);
-    buf_printf(out, "]%s,\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}}",
-               g->include_usage ? ",\"usage\":null" : "", ev->total, ev->usage.cached_tokens, ev->done,
-               (long long)((clock_ns() - g->r->received_ns) / 1000000));
+    buf_add_char(out, ']');
+    add_usage_so_far(g, out);
+    buf_printf(out, ",\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":%lld}}", ev->total,
+               ev->usage.cached_tokens, ev->done, (long long)((clock_ns() - g->r->received_ns) / 1000000));
     api_generate_send(g, NULL, out->data, out->len);
 }
 
@@ -133,8 +175,8 @@ void api_chunks_whole(struct generation *g, struct buf *out)
     for (int i = 0; i < g->ntasks * g->settings.n; i++) {
         if (i)
             buf_add_char(out, ',');
-        c->format->choice(g, i, PART_WHOLE, NULL, out);
-        if (g->settings.prompt_logprobs < 0 || c->format->opens)
+        add_choice(g, i, PART_WHOLE, NULL, out);
+        if (g->settings.prompt_logprobs < 0 || c->format->beside)
             continue;
         out->len--;  // the choice's last brace
         add_prompt(g, i / g->settings.n, out);
@@ -142,8 +184,10 @@ void api_chunks_whole(struct generation *g, struct buf *out)
     }
     buf_add_str(out, "],\"usage\":");
     add_usage(&g->usage, out);
-    if (g->settings.prompt_logprobs >= 0 && c->format->opens)
+    if (g->settings.prompt_logprobs >= 0 && c->format->beside)
         add_prompt(g, 0, out);
+    if (g->settings.token_ids && c->format->beside)
+        add_list("prompt_token_ids", &g->prompt_ids[0], out);
     if (g->timings)
         api_chunks_timings(g, out);
     buf_add_char(out, '}');

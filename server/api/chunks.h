@@ -18,6 +18,7 @@ enum api_part {
 struct api_chunk_format {
     const char *object, *chunk_object;
     bool opens;  // chunks begin with PART_OPENING
+    bool beside; // what is told of the prompt stands beside the choices, else in each
     // Appends one element of "choices". ev: the event of a PART_PIECE, else NULL.
     void (*choice)(const struct generation *g, int index, enum api_part part, const struct event *ev, struct buf *out);
 };

@@ -345,8 +345,8 @@ static void add_choice(const struct generation *g, int index, enum api_part part
 
 static void begin(struct generation *g)
 {
-    static const struct api_chunk_format chunks = {"text_completion", "text_completion", false, add_choice};
-    static const struct api_chunk_format echoed = {"text_completion", "text_completion", true, add_choice};
+    static const struct api_chunk_format chunks = {"text_completion", "text_completion", false, false, add_choice};
+    static const struct api_chunk_format echoed = {"text_completion", "text_completion", true, false, add_choice};
     const struct asked *a = g->own;
     api_chunks_begin(g, a->echo ? &echoed : &chunks);
 }

@@ -220,6 +220,45 @@ static void refuse(struct fields *f, const struct field *k, const json_t *v)
                         ours ? " Use '" : "", ours ? ours : "", ours ? "' instead." : "");
 }
 
+static void unknown(struct fields *f, bool strict, const char *name, char *ignored)
+{
+    if (strict)
+        api_fields_fail(f, "unknown_parameter", name, "Unknown parameter: '%.80s'.", name);
+    else
+        list_ignored(ignored, MAX_IGNORED_TEXT, name);
+}
+
+// Whether "object {NAME WHAT, NAME WHAT}" lists it.
+static bool is_listed(const char *what, const char *name)
+{
+    size_t n = strlen(name);
+    int depth = 0;
+    for (const char *at = what; *at; at++) {
+        depth += *at == '{';
+        depth -= *at == '}';
+        bool begins = depth == 1 && (*at == '{' || !strncmp(at, ", ", 2));
+        const char *member = at + (*at == '{' ? 1 : 2);
+        if (begins && !strncmp(member, name, n) && member[n] == ' ')
+            return true;
+    }
+    return false;
+}
+
+// Members of an object whose row lists those that it may have.
+static void check_members(struct fields *f, const struct field *k, const json_t *object, bool strict, char *ignored)
+{
+    const char *name;
+    json_t *v;
+    if (k->use != FIELD_HONOURED || !k->what || strncmp(k->what, "object {", 8) != 0)
+        return;
+    json_object_foreach((json_t *)object, name, v) {
+        char path[MAX_IGNORED_NAME + 32];
+        snprintf(path, sizeof path, "%.24s.%s", k->name, name);
+        if (!is_listed(k->what, name))
+            unknown(f, strict, path, ignored);
+    }
+}
+
 void api_fields_check(struct fields *f, const struct api_body *body)
 {
     char ignored[MAX_IGNORED_TEXT] = "";
@@ -236,10 +275,10 @@ void api_fields_check(struct fields *f, const struct api_body *body)
             k = find(body->shared, *body->nshared, name);
         if (k && k->use == FIELD_REFUSED && !asks_nothing(v, k->what))
             refuse(f, k, v);
-        else if (!k && strict)
-            api_fields_fail(f, "unknown_parameter", name, "Unknown parameter: '%.80s'.", name);
         else if (!k)
-            list_ignored(ignored, sizeof ignored, name);
+            unknown(f, strict, name, ignored);
+        else
+            check_members(f, k, v, strict, ignored);
     }
     if (*ignored)
         request_set_header(f->r, "x-ignored-fields", ignored);

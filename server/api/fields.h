@@ -53,7 +53,7 @@ struct field {
     enum field_use use;
     // FIELD_REFUSED: what asks for nothing. Else what it may be, as /openapi.json says it (0: anything):
     //     "string"  "boolean"  "object"  "any"  "integer 1..128"  "number 0..2"  "integer -1.."  "string: auto none" (one of these)
-    //     "object {a string, b [integer]}" with these members among others
+    //     "object {a string, b [integer]}" with these members; others are told as unknown fields are
     //     "[string]" an array of strings  "string|[string]" either  "!string" must be there, all others may be null or absent
     const char *what;
 };

@@ -70,9 +70,11 @@ const struct field api_generate_fields[] = {
     {"skip_special_tokens", FIELD_HONOURED, "boolean"},
     {"ignore_eos", FIELD_HONOURED, "boolean"},
     {"stream", FIELD_HONOURED, "boolean"},
-    {"stream_options", FIELD_HONOURED, "object"},
+    {"stream_options", FIELD_HONOURED, "object {include_usage boolean, continuous_usage_stats boolean, "
+                                       "include_obfuscation boolean}"},
     {"return_progress", FIELD_HONOURED, "boolean"},
     {"timings_per_token", FIELD_HONOURED, "boolean"},
+    {"return_token_ids", FIELD_HONOURED, "boolean"},
     API_CALLER_FIELDS,
     {"response_format", FIELD_HONOURED, "object"},
     {"structured_outputs", FIELD_HONOURED, "object {json any, regex string, choice [string], grammar string, structural_tag any, "
@@ -111,7 +113,6 @@ const struct field api_generate_fields[] = {
     {"regex", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"ebnf", FIELD_REFUSED, NEUTRAL_EMPTY},
     {"logits_processors", FIELD_REFUSED, NEUTRAL_EMPTY},
-    {"return_token_ids", FIELD_REFUSED, NEUTRAL_FALSE},
     {"return_tokens_as_token_ids", FIELD_REFUSED, NEUTRAL_FALSE},
     {"detokenize", FIELD_REFUSED, NEUTRAL_TRUE},
     {"system_prompt", FIELD_REFUSED, NEUTRAL_EMPTY},
@@ -130,6 +131,7 @@ static void release_choice(struct choice *c)
     free(c->calls);
     for (int k = 0; k < API_CHOICE_LISTS; k++)
         buf_done(&c->lists[k]);
+    buf_done(&c->ids);
 }
 
 static void release(void *object)
@@ -143,6 +145,7 @@ static void release(void *object)
     for (int i = 0; g->prompts && i < g->ntasks; i++) {
         buf_done(&g->prompts[i]);
         buf_done(&g->scores[i]);
+        buf_done(&g->prompt_ids[i]);
     }
     free(g->tasks);
     buf_done(&g->held);
@@ -177,19 +180,28 @@ static void read_small(struct fields *f, const char *name, int min, int max, int
         *ret_value = (int)i;
 }
 
+static bool read_option(struct fields *f, const json_t *options, const char *name, const char *path)
+{
+    const json_t *v = json_object_get(options, name);
+    if (v && !json_is_boolean(v) && !json_is_null(v))
+        api_fields_wrong_type(f, v, path, "a boolean");
+    return json_is_true(v);
+}
+
 static void read_stream(struct generation *g, struct fields *f)
 {
-    const json_t *options;
     api_fields_bool(f, "stream", &g->stream);
     api_fields_bool(f, "return_progress", &g->settings.progress);
     g->settings.progress &= g->stream;
     api_fields_bool(f, "timings_per_token", &g->timings);
-    if (!api_fields_object(f, "stream_options", &options) || !g->stream)
+    api_fields_bool(f, "return_token_ids", &g->settings.token_ids);
+    const json_t *options = NULL;
+    api_fields_object(f, "stream_options", &options);
+    if (!g->stream)
         return;
-    const json_t *v = json_object_get(options, "include_usage");
-    if (v && !json_is_boolean(v) && !json_is_null(v))
-        api_fields_wrong_type(f, v, "stream_options.include_usage", "a boolean");
-    g->include_usage = json_is_true(v);
+    g->include_usage = read_option(f, options, "include_usage", "stream_options.include_usage");
+    g->continuous = read_option(f, options, "continuous_usage_stats", "stream_options.continuous_usage_stats");
+    (void)read_option(f, options, "include_obfuscation", "stream_options.include_obfuscation");  // nothing is ever added
 }
 
 void api_generate_read(struct generation *g, struct fields *f, unsigned can)
@@ -377,6 +389,12 @@ static void on_scores(struct buf *out, const struct event *ev)
     buf_add_char(out, ']');
 }
 
+static void add_ids(struct buf *out, const struct event *ev)
+{
+    for (size_t i = 0; i < ev->nids; i++)
+        buf_printf(out, out->len ? ",%d" : "%d", ev->ids[i]);
+}
+
 static void *grown(void *list, int n, int *cap, size_t size)
 {
     if (n < *cap)
@@ -421,20 +439,22 @@ static void on_text(struct generation *g, int index, const struct event *ev)
 {
     struct choice *c = &g->choices[index];
     struct buf *to = place(g, c, ev);
+    add_ids(&c->ids, ev);
     if (ev->ntokens && g->settings.logprobs >= 0)
         g->format->logprobs(c, ev);
     bool told = g->stream || g->format->pieces;
     if (!told || ev->channel == CHANNEL_CALL)
         buf_add(to, ev->text, ev->len);
-    if (told && (ev->len || ev->ntokens || ev->name || ev->call_ends))
+    if (told && (ev->len || ev->ntokens || ev->nids || ev->name || ev->call_ends))
         g->format->text(g, index, ev);
 }
 
-static void on_finish(struct generation *g, int index, enum finish finish)
+static void on_finish(struct generation *g, int index, const struct event *ev)
 {
     struct choice *c = &g->choices[index];
+    add_ids(&c->ids, ev);
     c->finished = true;
-    c->finish = finish;
+    c->finish = ev->finish;
     if (g->stream || g->format->pieces)
         g->format->finish(g, index);
 }
@@ -445,43 +465,45 @@ static void record_error(struct generation *g, const err *e)
         g->error = *e;
 }
 
-static void on_end(struct generation *g, const struct event *ev)
+static void count(struct generation *g, struct part *p, const struct usage *u)
 {
-    g->usage.prompt_tokens += ev->usage.prompt_tokens;
-    g->usage.cached_tokens += ev->usage.cached_tokens;
-    g->usage.completion_tokens += ev->usage.completion_tokens;
-    g->usage.reasoning_tokens += ev->usage.reasoning_tokens;
-    if (ev->error.code)
-        record_error(g, &ev->error);
+    g->usage.prompt_tokens += u->prompt_tokens - p->usage.prompt_tokens;
+    g->usage.cached_tokens += u->cached_tokens - p->usage.cached_tokens;
+    g->usage.completion_tokens += u->completion_tokens - p->usage.completion_tokens;
+    g->usage.reasoning_tokens += u->reasoning_tokens - p->usage.reasoning_tokens;
+    p->usage = *u;
 }
 
 // For the log: what there is so far.
 static void note(struct generation *g)
 {
-    struct request_facts f = {.model = g->model->name, .first_ns = g->first_ns};
-    for (int i = 0; i < g->ntasks; i++) {
-        const struct usage *u = &g->parts[i].usage;
-        f.prompt_tokens += u->prompt_tokens;
-        f.cached_tokens += u->cached_tokens;
-        f.completion_tokens += u->completion_tokens;
-    }
+    const struct usage *u = &g->usage;
+    struct request_facts f = {.model = g->model->name, .first_ns = g->first_ns, .prompt_tokens = u->prompt_tokens,
+                              .cached_tokens = u->cached_tokens, .completion_tokens = u->completion_tokens};
     if (g->choices[0].finished)
         f.finish = api_generate_finish_name(&g->choices[0]);
     request_note(g->r, &f);
 }
 
+static void on_start(struct generation *g, const struct part *p, const struct event *ev)
+{
+    add_ids(&g->prompt_ids[p->first / g->settings.n], ev);
+    if (++g->started == g->ntasks && g->stream && !g->sse)
+        open_stream(g);
+}
+
 static void handle(struct part *p, const struct event *ev)
 {
     struct generation *g = p->g;
-    p->usage = ev->usage;
+    count(g, p, &ev->usage);
     if (ev->kind == EVENT_TEXT && !g->first_ns)
         g->first_ns = clock_ns();
-    if (ev->kind == EVENT_END)
-        on_end(g, ev);
-    else if (g->error.code)
-        return;  // the answer is that error, whatever the other tasks still say
-    else if (ev->kind == EVENT_START && ++g->started == g->ntasks && g->stream && !g->sse)
-        open_stream(g);
+    if (ev->kind == EVENT_END && ev->error.code)
+        record_error(g, &ev->error);
+    else if (g->error.code || ev->kind == EVENT_END)
+        return;  // after an error the answer is that error, whatever the other tasks still say
+    else if (ev->kind == EVENT_START)
+        on_start(g, p, ev);
     else if (ev->kind == EVENT_PROGRESS)
         on_progress(g, ev);
     else if (ev->kind == EVENT_PROMPT)
@@ -491,7 +513,7 @@ static void handle(struct part *p, const struct event *ev)
     else if (ev->kind == EVENT_TEXT)
         on_text(g, p->first + ev->choice, ev);
     else if (ev->kind == EVENT_FINISH)
-        on_finish(g, p->first + ev->choice, ev->finish);
+        on_finish(g, p->first + ev->choice, ev);
 }
 
 // ---- the end
@@ -552,7 +574,7 @@ static void answer_whole(struct generation *g)
 
 static bool over(const struct choice *c)
 {
-    bool any = c->text.over || c->reasoning.over;
+    bool any = c->text.over || c->reasoning.over || c->ids.over;
     for (int i = 0; i < c->ncalls; i++)
         any |= c->calls[i].arguments.over;
     for (int k = 0; k < API_CHOICE_LISTS; k++)
@@ -566,7 +588,7 @@ static void check_complete(struct generation *g)
     for (int i = 0; i < g->ntasks * g->settings.n && !g->error.code; i++) {
         if (!g->choices[i].finished)
             err_set(&g->error, ERR_INTERNAL, "choice %d ended without a finish reason", i);
-        else if (over(&g->choices[i]) || g->prompts[i / g->settings.n].over ||
+        else if (over(&g->choices[i]) || g->prompts[i / g->settings.n].over || g->prompt_ids[i / g->settings.n].over ||
                  g->scores[i / g->settings.n].over)
             err_set(&g->error, ERR_INTERNAL, "the answer is larger than %d MB", MAX_TEXT >> 20);
     }
@@ -627,6 +649,21 @@ static void on_gone(struct request *r)
     cancel_all(g);
 }
 
+// The format's own last event; from then on the stream takes no more.
+static bool on_ended(struct request *r, const err *e)
+{
+    struct generation *g = r->ud;
+    pthread_mutex_lock(&g->lock);
+    bool says = g->sse && !g->dead && !g->error.code;
+    if (says) {
+        g->error = *e;
+        g->format->failed(g, e);
+        g->dead = true;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return says;
+}
+
 // It waits in the queue, or for its model. What goes wrong from here on is an event.
 static void on_quiet(struct request *r)
 {
@@ -678,14 +715,17 @@ static void make_choices(struct generation *g)
     g->choices = arena_alloc(a, (size_t)g->ntasks * (size_t)n * sizeof *g->choices);
     g->prompts = arena_alloc(a, (size_t)g->ntasks * sizeof *g->prompts);
     g->scores = arena_alloc(a, (size_t)g->ntasks * sizeof *g->scores);
+    g->prompt_ids = arena_alloc(a, (size_t)g->ntasks * sizeof *g->prompt_ids);
     for (int i = 0; i < g->ntasks; i++) {
         buf_init(&g->prompts[i], MAX_TEXT);
         buf_init(&g->scores[i], MAX_TEXT);
+        buf_init(&g->prompt_ids[i], MAX_TEXT);
     }
     g->nchoices = g->ntasks * n;
     for (int i = 0; i < g->nchoices; i++) {
         buf_init(&g->choices[i].text, MAX_TEXT);
         buf_init(&g->choices[i].reasoning, MAX_TEXT);
+        buf_init(&g->choices[i].ids, MAX_TEXT);
         for (int k = 0; k < API_CHOICE_LISTS; k++)
             buf_init(&g->choices[i].lists[k], MAX_TEXT);
     }
@@ -709,6 +749,7 @@ void api_generate_start(struct generation *g)
     g->r->ud = g;
     g->r->on_gone = on_gone;
     g->r->on_quiet = g->stream ? on_quiet : NULL;
+    g->r->on_ended = g->stream && g->format->failed ? on_ended : NULL;
     g->pending = g->ntasks + 1;
     int i = 0;
     while (i < g->ntasks && submit(g, i))

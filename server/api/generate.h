@@ -45,6 +45,8 @@ struct choice {
     struct choice_call *calls;
     int ncalls, calls_cap;
     struct buf lists[API_CHOICE_LISTS]; // logprobs as JSON since the last chunk; what each holds is the format's affair
+    struct buf ids;                     // with settings.token_ids: of its tokens since the last chunk, as JSON without brackets
+    bool prompt_told;                   // a chunk had the prompt's ids
     size_t characters;                  // text completion: characters of all tokens so far, for text_offset
     bool finished;
     enum finish finish;
@@ -80,6 +82,7 @@ struct generation {
     struct api_caller caller;
     const struct api_tools *tools;  // whose names errors are worded with; NULL: none
     bool stream, include_usage;
+    bool continuous;   // usage in every chunk
     bool timings;      // of the whole answer, at its end
 
     struct task **tasks;  // not yet submitted
@@ -96,7 +99,8 @@ struct generation {
     int nchoices;      // as many as were made: a format may lower settings.n at the end and so show fewer, the first ones
     struct buf *prompts;     // [ntasks] with prompt_logprobs: those of each prompt, as JSON
     struct buf *scores;      // [ntasks] with CHOOSE_SCORED: of the texts, as JSON
-    struct usage usage;
+    struct buf *prompt_ids;  // [ntasks] with settings.token_ids, from EVENT_START on: as those of a choice
+    struct usage usage;      // of all tasks, so far
     int64_t first_ns;  // when the first text came
     struct sse *sse;
     bool dead;         // the stream's client is gone

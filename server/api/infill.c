@@ -31,6 +31,7 @@ static const struct field infill_fields[] = {
 
     {"n", FIELD_REFUSED, NEUTRAL_ONE},
     {"n_probs", FIELD_REFUSED, NEUTRAL_ZERO},
+    {"return_token_ids", FIELD_REFUSED, NEUTRAL_FALSE},
 };
 API_BODY(api_infill_create, infill_fields, generate);
 

@@ -65,6 +65,7 @@ static const struct field responses_fields[] = {
     {"logprobs", FIELD_REFUSED, NEUTRAL_FALSE},         // "include" asks for them here
     {"return_progress", FIELD_REFUSED, NEUTRAL_FALSE},  // clients end at events they do not know
     {"timings_per_token", FIELD_REFUSED, NEUTRAL_FALSE},
+    {"return_token_ids", FIELD_REFUSED, NEUTRAL_FALSE},
 };
 API_BODY(api_responses_create, responses_fields, generate);
 API_BODY(api_responses_count, responses_fields, generate);

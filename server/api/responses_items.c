@@ -18,6 +18,7 @@ struct walk {
     size_t nearlier, index;
     json_t *messages;
     json_t *calls;     // call_id -> name of the tool
+    json_t *open;      // call_id -> what it is, of calls without an output so far
     json_t *turn;      // the assistant's message that adjacent items join; one of messages; NULL: none
 };
 
@@ -194,7 +195,15 @@ static void add_answer(struct walk *w, json_t *content)
     json_object_set_new(open_turn(w), "content", content);
 }
 
-static void add_call(struct walk *w, const json_t *call_id, const json_t *name, json_t *arguments)
+// One that was cut cannot be expected to have an output.
+static void note_open(struct walk *w, const json_t *item, const char *call_id)
+{
+    const char *status = text_of(item, "status"), *type = text_of(item, "type");
+    if (!status || strcmp(status, "incomplete") != 0)
+        json_object_set_new(w->open, call_id, json_string(!strcmp(type, "function_call") ? "function call" : "custom tool call"));
+}
+
+static void add_call(struct walk *w, const json_t *item, const json_t *call_id, const json_t *name, json_t *arguments)
 {
     json_t *turn = open_turn(w), *calls = json_object_get(turn, "tool_calls");
     if (!calls) {
@@ -204,6 +213,7 @@ static void add_call(struct walk *w, const json_t *call_id, const json_t *name, 
     json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", call_id, "type", "function", "function", "name",
                                            name, "arguments", arguments));
     json_object_set(w->calls, json_string_value(call_id), (json_t *)name);
+    note_open(w, item, json_string_value(call_id));
 }
 
 // ---- one kind of item each
@@ -259,7 +269,7 @@ static void read_call(struct walk *w, const json_t *item)
     json_t *parsed = blank ? json_object() : text ? api_fields_json(w->f, path, text, json_string_length(arguments)) :
                                                     json_incref((json_t *)arguments);
     if (json_is_object(parsed)) {
-        add_call(w, call_id, name, parsed);
+        add_call(w, item, call_id, name, parsed);
         return;
     }
     json_decref(parsed);
@@ -273,7 +283,7 @@ static void read_custom_call(struct walk *w, const json_t *item)
     const json_t *call_id = string_of(w, item, "call_id", true), *name = call_id ? string_of(w, item, "name", true) : NULL;
     const json_t *input = name ? string_of(w, item, "input", true) : NULL;
     if (input)
-        add_call(w, call_id, name, json_pack("{s:O}", "input", input));
+        add_call(w, item, call_id, name, json_pack("{s:O}", "input", input));
 }
 
 static void read_result(struct walk *w, const json_t *item)
@@ -282,12 +292,11 @@ static void read_result(struct walk *w, const json_t *item)
     if (!call_id)
         return;
     if (!json_object_get(w->calls, json_string_value(call_id))) {
-        char path[PATH];
-        path_of(w, "call_id", path);
-        api_fields_fail(w->f, NULL, path, "No tool call found for function call output with call_id '%.70s': it must follow the "
-                        "function_call item (in chat: one of tool_calls) of this id.", json_string_value(call_id));
+        const char *what = !strcmp(text_of(item, "type"), "function_call_output") ? "function call" : "custom tool call";
+        api_fields_fail(w->f, NULL, "input", "No tool call found for %s output with call_id %.70s.", what, json_string_value(call_id));
         return;
     }
+    json_object_del(w->open, json_string_value(call_id));
     json_t *content = read_content(w, item, "output", false);
     if (!content)
         return;
@@ -310,13 +319,27 @@ static void add_texts(struct walk *w, const json_t *item, const char *name, stru
     }
 }
 
-// What was thought: our own token, the text itself, or its summary. Of another server's token nothing can be read.
+// What a token of ours holds; an empty one is none.
+static void read_token(struct walk *w, const json_t *item, struct buf *text)
+{
+    const json_t *token = string_of(w, item, "encrypted_content", false);
+    const char *id = text_of(item, "id");
+    char path[PATH];
+    if (!json_string_length(token) ||
+        api_responses_token_read(w->reader->secret, w->reader->secret_len, json_string_value(token), text))
+        return;
+    path_of(w, "encrypted_content", path);
+    api_fields_fail(w->f, "invalid_encrypted_content", path, "The encrypted content for item %.70s could not be verified.",
+                    id ? id : "without an id");
+}
+
+// What was thought: our own token, the text itself, or its summary.
 static void read_reasoning(struct walk *w, const json_t *item)
 {
     struct buf text;
-    const char *token = text_of(item, "encrypted_content");
     buf_init(&text, MAX_TEXT);
-    if (!token || !api_responses_token_read(w->reader->secret, w->reader->secret_len, token, &text))
+    read_token(w, item, &text);
+    if (!text.len)
         add_texts(w, item, "content", &text);
     if (!text.len)
         add_texts(w, item, "summary", &text);
@@ -447,13 +470,23 @@ static void drop_empty_turns(json_t *messages)
     }
 }
 
+static void check_open(const struct walk *w)
+{
+    const char *id = json_object_iter_key(json_object_iter(w->open));
+    if (id)
+        api_fields_fail(w->f, NULL, "input", "No tool output found for %s %.70s.", text_of(w->open, id), id);
+}
+
 json_t *api_responses_items_messages(struct fields *f, const struct api_responses_reader *r, const json_t *items,
                                      size_t nearlier)
 {
-    struct walk w = {.f = f, .reader = r, .nearlier = nearlier, .messages = json_array(), .calls = json_object()};
+    struct walk w = {.f = f, .reader = r, .nearlier = nearlier, .messages = json_array(), .calls = json_object(),
+                     .open = json_object()};
     for (; w.index < json_array_size(items) && !f->failed; w.index++)
         read_item(&w, json_array_get(items, w.index));
+    check_open(&w);
     json_decref(w.calls);
+    json_decref(w.open);
     if (f->failed) {
         json_decref(w.messages);
         return NULL;

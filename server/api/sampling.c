@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    MAX_STOPS = 4,
+    MAX_STOPS = 64,  // OpenAI's 4 are too few for what clients of other servers send
     MAX_STOP_BYTES = 4096,
     MAX_BIAS = 4096,
     MAX_STOP_IDS = 128,
@@ -146,12 +146,6 @@ static const char **read_texts(const struct reader *r, const char *name, size_t 
         api_fields_wrong_type(r->f, v, name, single ? "a string or an array of strings" : "an array of strings");
         return NULL;
     }
-    if (n > most) {
-        api_fields_fail(r->f, "array_above_max_length", name,
-                        "Invalid '%s': array too long. Expected an array with maximum length %zu, but got an array with "
-                        "length %zu instead.", name, most, n);
-        return NULL;
-    }
     const char **list = arena_alloc(r->arena, (n + 1) * sizeof *list);
     *ret_n = 0;
     for (size_t i = 0; i < n; i++) {
@@ -164,6 +158,10 @@ static const char **read_texts(const struct reader *r, const char *name, size_t 
         else if (*json_string_value(one))
             list[(*ret_n)++] = json_string_value(one);
     }
+    if (*ret_n > most)
+        api_fields_fail(r->f, "array_above_max_length", name,
+                        "Invalid '%s': array too long. Expected an array with maximum length %zu, but got an array with "
+                        "length %zu instead.", name, most, *ret_n);
     return list;
 }
 

@@ -199,9 +199,18 @@ static void reply_unknown(struct request *r, const char *id)
     reply_problem(r, 404, "invalid_request_error", NULL, &e);
 }
 
+static void reply_running(struct request *r, const char *id)
+{
+    err e = {0};
+    err_set(&e, ERR_NOT_FOUND, "Response with id '%.130s' is still running. It is found once it has ended, unless 'store' is false.", id);
+    reply_problem(r, 404, "invalid_request_error", NULL, &e);
+}
+
 static void reply_failure(struct request *r, const struct asked *a)
 {
-    if (a->e.code == ERR_NOT_FOUND)
+    if (a->e.code == ERR_NOT_FOUND && running_has(r, a->id))
+        reply_running(r, a->id);
+    else if (a->e.code == ERR_NOT_FOUND)
         reply_unknown(r, a->id);
     else
         reply_error(r, &a->e);

@@ -236,6 +236,62 @@ static void limited_by_bytes(void **state)
     closed(s);
 }
 
+// Who has most loses its oldest; another's, though older, stay. What there was before a restart counts.
+static void a_share_for_each_owner(void **state)
+{
+    (void)state;
+    struct responses_limits ten = {10, 1000000, 1 << 20};
+    struct responses *s = opened(path, &ten);
+    char id[16];
+    assert_true(put(s, "me", "m0", NULL) && put(s, "me", "m1", NULL) && put(s, "you", "y0", NULL));
+    responses_settle(s);
+    closed(s);
+    s = opened(path, &ten);
+    for (int i = 0; i < 100; i++) {
+        snprintf(id, sizeof id, "g%d", i);
+        assert_true(put(s, "greedy", id, NULL));
+    }
+    responses_settle(s);
+    assert_int_equal(responses_count(s), 10);
+    assert_true(has(s, "me", "m0") && has(s, "me", "m1") && has(s, "you", "y0"));
+    assert_true(has(s, "greedy", "g99") && has(s, "greedy", "g93") && !has(s, "greedy", "g92"));
+    for (int i = 1; i < 100; i++) {
+        snprintf(id, sizeof id, "y%d", i);
+        assert_true(put(s, "you", id, NULL));
+    }
+    responses_settle(s);
+    assert_true(has(s, "me", "m0") && has(s, "me", "m1") && has(s, "you", "y99") && has(s, "you", "y96"));
+    int n = 0;
+    for (int i = 93; i < 100; i++) {
+        snprintf(id, sizeof id, "g%d", i);
+        n += has(s, "greedy", id);
+    }
+    assert_int_equal(n, 4);
+    assert_int_equal(responses_count(s), 10);
+    closed(s);
+}
+
+// By bytes as by count: one large answer is more than many small ones.
+static void a_share_of_bytes(void **state)
+{
+    (void)state;
+    struct responses_limits bytes = {1000, 1000000, 40000};
+    struct responses *s = opened(NULL, &bytes);
+    char id[16];
+    for (int i = 0; i < 10; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        assert_true(put(s, "small", id, NULL));
+    }
+    for (int i = 0; i < 10; i++) {
+        snprintf(id, sizeof id, "l%d", i);
+        assert_true(put_sized(s, "large", id, NULL, 9000));
+    }
+    responses_settle(s);
+    assert_true(has(s, "small", "s0") && has(s, "small", "s9") && has(s, "large", "l9") && has(s, "large", "l8"));
+    assert_false(has(s, "large", "l5"));
+    closed(s);
+}
+
 static void limited_by_age(void **state)
 {
     (void)state;
@@ -458,6 +514,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(restarts, setup, teardown),
         cmocka_unit_test_setup_teardown(limited_by_count, setup, teardown),
         cmocka_unit_test(limited_by_bytes),
+        cmocka_unit_test_setup_teardown(a_share_for_each_owner, setup, teardown),
+        cmocka_unit_test(a_share_of_bytes),
         cmocka_unit_test_setup_teardown(limited_by_age, setup, teardown),
         cmocka_unit_test(first_item_wins),
         cmocka_unit_test_setup_teardown(killed, setup, teardown),

@@ -33,7 +33,8 @@ static struct answer_style *hermes(void)
 struct seen {
     struct buf text;  // "{R:reasoning}content{name:arguments}"
     enum channel channel;
-    int tokens;
+    int tokens, nids;
+    int32_t ids[4096];
     unsigned char with[4096];  // channel of the event that brought token i
 };
 
@@ -57,6 +58,9 @@ static void on_event(struct task *t, const struct event *ev)
         buf_add(&s->text, ev->text, ev->len);
         buf_add_str(&s->text, ev->call_ends ? "}" : "");
     }
+    if (ev->nids)
+        memcpy(s->ids + s->nids, ev->ids, ev->nids * sizeof *ev->ids);
+    s->nids += (int)ev->nids;
     for (size_t i = 0; i < ev->ntokens; i++) {
         assert_int_equal(ev->tokens[i].token.logprob, s->tokens);  // in order, none left out
         s->with[s->tokens++] = (unsigned char)ev->channel;
@@ -238,12 +242,56 @@ static void test_control_markers(void **state)
     tokenizer_close(t);
 }
 
+// Ids wait for no text: after each step all are told, in order, and the text is what it is without them.
+static void test_ids(void **state)
+{
+    (void)state;
+    struct tokenizer *t = byte_tokenizer();
+    struct answer_style *style = hermes();
+    json_t *tools = json_loads(TOOLS, 0, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint64_t seed = 0; seed < 60; seed++) {
+            const struct row *row = &rows[i];
+            struct run *r = begin(t, style, tools, row->stop, row->include);
+            bool hit = false;
+            r->t->generate.token_ids = true;
+            r->s.nprompt = 2;
+            session_add_id(&r->c, 7);
+            session_add_id(&r->c, 8);
+            cut(r, row->text, seed);
+            for (int k = 0; k < r->n && !hit; k++) {
+                session_add_id(&r->c, r->ids[k]);
+                hit = session_text_say(&r->s, &r->c, r->ids[k], NULL);
+                if (hit)
+                    break;
+                session_text_send(&r->s, &r->c);
+                assert_int_equal(r->seen.nids, k + 1);
+            }
+            session_text_finish(&r->s, &r->c, false);
+            struct event last = {0};
+            session_text_ids(&r->s, &r->c, &last);
+            leave(&r->seen, CHANNEL_CONTENT);
+            assert_string_equal(r->seen.text.data, row->want);
+            int n = r->c.nids - 2;
+            assert_int_equal(r->seen.nids + (int)last.nids, n);
+            if (last.nids)
+                assert_int_equal(last.ids[0], r->ids[n - 1]);
+            assert_memory_equal(r->seen.ids, r->ids, (size_t)r->seen.nids * sizeof *r->ids);
+            free(r->c.ids);
+            end(r);
+        }
+    json_decref(tools);
+    answer_style_free(style);
+    tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_channels),
         cmocka_unit_test(test_unused_stop),
         cmocka_unit_test(test_control_markers),
+        cmocka_unit_test(test_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

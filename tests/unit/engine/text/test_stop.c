@@ -73,6 +73,27 @@ static void test_holds_back_only_what_may_be_a_stop(void **state)
     stop_free(s);
 }
 
+// The choices of a request share what they look for, and nothing else.
+static void test_shared(void **state)
+{
+    (void)state;
+    const char *stops[] = {"ab", "xyz"};
+    struct stop *one = stop_new(stops, 2, false), *two = stop_share(one);
+    struct buf b, c;
+    buf_init(&b, 100);
+    buf_init(&c, 100);
+    assert_false(stop_feed(one, "1xy", 3, &b));
+    assert_false(stop_feed(two, "2a", 2, &c));
+    stop_free(one);
+    assert_true(stop_feed(two, "b", 1, &c));
+    assert_string_equal(b.data, "1");
+    assert_string_equal(c.data, "2");
+    assert_null(stop_share(NULL));
+    buf_done(&b);
+    buf_done(&c);
+    stop_free(two);
+}
+
 static void test_none(void **state)
 {
     (void)state;
@@ -92,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut_does_not_depend_on_pieces),
         cmocka_unit_test(test_holds_back_only_what_may_be_a_stop),
+        cmocka_unit_test(test_shared),
         cmocka_unit_test(test_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

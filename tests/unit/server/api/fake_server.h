@@ -43,6 +43,12 @@ struct responses *server_responses(struct server *s)
     return fake.responses;
 }
 
+bool running_has(struct request *by, const char *id)
+{
+    (void)by;
+    return fake.running && !strcmp(fake.running, id);
+}
+
 int running_end(struct request *by, const char *id)
 {
     (void)by;

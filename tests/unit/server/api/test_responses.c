@@ -452,6 +452,30 @@ static void test_failed_before(void **state)
     }
 }
 
+// Deleted or drained: the events that a failure has, and nothing after them, whatever the engine still says.
+static void test_ended_from_outside(void **state)
+{
+    (void)state;
+    struct ids ids = {0};
+    err e = {0};
+    err_set(&e, ERR_CANCELLED, "The request was cancelled.");
+    post(api_responses_create, "{\"stream\":true," HI "}");
+    assert_false(fake.r->on_ended(fake.r, &e));  // its stream has not begun: an ordinary error answer
+    start(0, 5, 0);
+    text(0, 0, "a");
+    assert_true(fake.r->on_ended(fake.r, &e));
+    assert_false(fake.r->on_ended(fake.r, &e));
+    int last = fake.nevents - 1;
+    event_is(&ids, last - 1, "error", NULL);
+    event_is(&ids, last, "response.failed", NULL);
+    assert_non_null(strstr(fake.events[last], "\"status\":\"failed\",\"background\":false,\"error\":{\"code\":\"server_error\","
+                                              "\"message\":\"The request was cancelled.\""));
+    text(0, 0, "b");
+    end_badly(0, ERR_CANCELLED, "cancelled");
+    assert_int_equal(fake.nevents, last + 1);
+    over();
+}
+
 // ---- requests
 
 static void expect_prompt(const char *json, const char *messages)
@@ -602,7 +626,10 @@ static const struct {
     {IN("{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":1}"), 400, "input[0].arguments", "invalid_type"},
     {IN("{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"f\"}"), 400, "input[0].input", "missing_required_parameter"},
     {IN("{\"type\":\"function_call_output\",\"output\":\"\"}"), 400, "input[0].call_id", "missing_required_parameter"},
-    {IN("{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"\"}"), 400, "input[0].call_id", ""},
+    {IN("{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"\"}"), 400, "input", ""},
+    {IN("{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"}"), 400, "input", ""},
+    {IN("{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"f\",\"input\":\"x\"},{\"role\":\"user\",\"content\":\"y\"}"), 400, "input", ""},
+    {IN("{\"type\":\"reasoning\",\"encrypted_content\":5}"), 400, "input[0].encrypted_content", "invalid_type"},
     {IN("{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"\"},"
         "{\"type\":\"function_call_output\",\"call_id\":\"c\"}"), 400, "input[1].output", "missing_required_parameter"},
     {IN("{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"\"},{\"type\":\"function_call_output\","
@@ -740,6 +767,13 @@ static void test_tool_loop(void **state)
     snprintf(id, sizeof id, "%s", text_of(fake.body, "id"));
     snprintf(call_id, sizeof call_id, "%s", text_of(json_array_get(json_object_get(fake.body, "output"), 1), "call_id"));
     over();
+    snprintf(json, sizeof json, "{\"previous_response_id\":\"%s\",\"input\":\"x\"}", id);
+    post(api_responses_create, json);  // the call is left without its output
+    char words[120];
+    snprintf(words, sizeof words, "No tool output found for function call %s.", call_id);
+    assert_string_equal(text_of(json_object_get(fake.body, "error"), "message"), words);
+    was_refused(json, 400, "input", "");
+    fake.responses = store;
     snprintf(json, sizeof json, "{\"previous_response_id\":\"%s\",\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"%s\","
                                 "\"output\":\"42\"}]}", id, call_id);
     post(api_responses_create, json);
@@ -775,11 +809,19 @@ static void test_encrypted(void **state)
                                "\"encrypted_content\":\"%s\"},{\"role\":\"assistant\",\"content\":\"So\"}]}";
     snprintf(json, sizeof json, item, token);
     expect_prompt(json, "[{\"role\":\"assistant\",\"content\":\"So\",\"reasoning_content\":\"Why \xE2\x82\xAC?\"}]");
-    token[8] = token[8] == '0' ? '1' : '0';  // not ours any more: the summary stands in
-    snprintf(json, sizeof json, item, token);
+    snprintf(json, sizeof json, item, "");  // none: the summary stands in
     expect_prompt(json, "[{\"role\":\"assistant\",\"content\":\"So\",\"reasoning_content\":\"S\"}]");
+    for (size_t i = 0; i <= strlen(token); i++) {  // damaged anywhere, cut, lengthened, or of another server
+        char bad[420];
+        snprintf(bad, sizeof bad, i < strlen(token) ? "%s" : "%sx", token);
+        bad[i] = i == strlen(token) ? bad[i] : bad[i] == 'g' ? 'h' : 'g';
+        snprintf(json, sizeof json, item, bad);
+        fake.responses = store;
+        refused(api_responses_create, json, 400, "input[0].encrypted_content", "invalid_encrypted_content");
+    }
     snprintf(json, sizeof json, item, "gAAAA of another server");
-    expect_prompt(json, "[{\"role\":\"assistant\",\"content\":\"So\",\"reasoning_content\":\"S\"}]");
+    fake.responses = store;
+    refused(api_responses_create, json, 400, "input[0].encrypted_content", "invalid_encrypted_content");
 }
 
 static void test_owners(void **state)
@@ -885,6 +927,11 @@ static void test_addresses(void **state)
     at(api_stored_cancel, "resp_running/cancel");
     assert_string_equal(text_of(fake.body, "status"), "cancelled");
     over();
+    fake.running = "resp_running";
+    at(api_stored_get, "resp_running");
+    assert_non_null(strstr(text_of(json_object_get(fake.body, "error"), "message"), "is still running"));
+    was_refused("get", 404, "", "");
+    fake.responses = store;
     fake.running = "resp_running";
     at(api_stored_delete, "resp_running");
     assert_int_equal(fake.status, 200);
@@ -1001,7 +1048,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, finish_test)
     const struct CMUnitTest tests[] = {
         TEST(test_whole), TEST(test_stream), TEST(test_items), TEST(test_items_whole), TEST(test_summary), TEST(test_incomplete),
-        TEST(test_empty), TEST(test_logprobs), TEST(test_failed), TEST(test_failed_before), TEST(test_messages),
+        TEST(test_empty), TEST(test_logprobs), TEST(test_failed), TEST(test_failed_before), TEST(test_ended_from_outside), TEST(test_messages),
         TEST(test_settings), TEST(test_count), TEST(test_refused), TEST(test_conversation), TEST(test_tool_loop),
         TEST(test_encrypted), TEST(test_owners), TEST(test_input_items), TEST(test_addresses), TEST(test_gone),
         TEST(test_limits), TEST(test_not_kept),

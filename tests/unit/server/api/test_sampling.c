@@ -5,9 +5,11 @@
 
 static void post_with(const char *fields)
 {
-    char json[1000];
-    snprintf(json, sizeof json, "{\"model\":\"tiny\",\"prompt\":\"a\",%s}", fields);
-    post(api_completions_create, json);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_printf(&b, "{\"model\":\"tiny\",\"prompt\":\"a\",%s}", fields);
+    post(api_completions_create, b.data);
+    buf_done(&b);
 }
 
 static struct generate *asked(const char *fields)
@@ -78,6 +80,33 @@ static void test_lists(void **state)
     g = asked("\"dry_sequence_breakers\":[]");
     assert_int_equal(g->sampling.ndry_breakers, 0);
     run_out();
+}
+
+// 64 strings that are none of the empty ones; one more is refused.
+static void test_stops(void **state)
+{
+    (void)state;
+    for (int n = 64; n < 66; n++) {
+        struct buf b;
+        buf_init(&b, 1 << 20);
+        buf_add_str(&b, "\"stop\":[\"\",\"\"");
+        for (int i = 0; i < n; i++)
+            buf_printf(&b, ",\"%04096d\"", i);
+        buf_add_char(&b, ']');
+        if (n == 64) {
+            struct generate *g = asked(b.data);
+            assert_int_equal(g->nstop, 64);
+            assert_int_equal(strlen(g->stop[63]), 4096);
+            run_out();
+        } else {
+            post_with(b.data);
+            const json_t *e = json_object_get(fake.body, "error");
+            assert_string_equal(json_string_value(json_object_get(e, "code")), "array_above_max_length");
+            assert_string_equal(json_string_value(json_object_get(e, "param")), "stop");
+            done();
+        }
+        buf_done(&b);
+    }
 }
 
 static void test_out_of_range(void **state)
@@ -161,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_numbers, set_up),
         cmocka_unit_test_setup(test_lists, set_up),
+        cmocka_unit_test_setup(test_stops, set_up),
         cmocka_unit_test_setup(test_out_of_range, set_up),
         cmocka_unit_test_setup(test_probs_in_chat, set_up),
         cmocka_unit_test_setup(test_prompt_logprobs, set_up),

@@ -411,21 +411,35 @@ static int64_t estimate_tokens(const struct exchange *x, size_t length)
     return x->route->body == ROUTE_JSON && length ? (int64_t)(length / 4 + 1) : 0;
 }
 
+static int64_t or_default(int64_t own, int64_t fallback)
+{
+    return own ? own : fallback;
+}
+
 static bool refused_quota(struct exchange *x, size_t length)
 {
+    const struct server_config *c = &x->r.server->config;
     const struct apikey *k = x->r.key;
     struct quota *q = x->r.server->quota;
-    if (!k || x->route->body == ROUTE_NO_BODY || !(k->rpm || k->tpm || k->concurrent))
+    struct quota_limits limits = {c->default_rpm, c->default_tpm, c->default_concurrent};
+    if (k)
+        limits = (struct quota_limits){or_default(k->rpm, limits.rpm), or_default(k->tpm, limits.tpm),
+                                       or_default(k->concurrent, limits.concurrent)};
+    if (x->route->body == ROUTE_NO_BODY || !(limits.rpm || limits.tpm || limits.concurrent))
         return false;
-    struct quota_limits limits = {k->rpm, k->tpm, k->concurrent};
+    char name[QUOTA_NAME_MAX + APIKEY_NAME_MAX];
+    if (k)
+        snprintf(name, sizeof name, "%s", k->name);
+    else
+        quota_address(x->r.peer, name);
     struct quota_account *account = NULL;
     struct quota_state requests, tokens;
     err e = {0};
     int64_t now = clock_ns();
     x->estimate = estimate_tokens(x, length);
-    err_code rc = quota_take(q, k->name, &limits, x->estimate, now, &account, &e);
+    err_code rc = quota_take(q, name, &limits, x->estimate, now, &account, &e);
     atomic_store(&x->quota, account);
-    quota_say(q, k->name, now, &requests, &tokens);
+    quota_say(q, name, now, &requests, &tokens);
     set_limit_headers(x, "requests", &requests);
     set_limit_headers(x, "tokens", &tokens);
     if (rc)

@@ -314,6 +314,9 @@ void server_change(struct server *s, const struct server_config *c)
     now.access_log = s->config.access_log;
     now.health_is_live = s->config.health_is_live;
     now.admin_key = s->config.admin_key;
+    now.default_rpm = s->config.default_rpm;
+    now.default_tpm = s->config.default_tpm;
+    now.default_concurrent = s->config.default_concurrent;
     s->config = now;
     fill_auth(s, c);
 }

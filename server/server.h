@@ -31,6 +31,7 @@ struct server_config {
     int nkeys;
     const char *api_key_file;   // more keys, one a line (apikey.h); NULL: none
     const char *store;          // SQLite file with more keys; NULL: none
+    int64_t default_rpm, default_tpm, default_concurrent;  // limits of keys that have none, and of each address without a key; 0: none
     const char *tls_cert, *tls_key;  // PEM files: TCP listeners speak TLS; NULL: none
     const char *const *cors_origins;
     int ncors;

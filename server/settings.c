@@ -12,7 +12,8 @@
 // What server_change, the log and the keys take over at once.
 static const char *const live[] = {
     "hosts", "cors_origins", "header_timeout_s", "idle_timeout_s", "keepalive_s", "drain_timeout_s", "drain_grace_s",
-    "admin_key", "api_key", "api_key_file", "store", "health_means", "log_level", "log_format", "access_log", "termination_log",
+    "admin_key", "api_key", "api_key_file", "store", "default_rpm", "default_tpm", "default_concurrent",
+    "health_means", "log_level", "log_format", "access_log", "termination_log",
 };
 
 struct kept {

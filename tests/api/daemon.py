@@ -23,6 +23,33 @@ SLOW = 5 if os.environ.get("SANITIZER") else 1
 CHECKS = []
 
 
+def waited_s(pid="self"):
+    """Seconds for which threads of a process could have run and had no core, all together; 0 where the kernel does not count it."""
+    ns = 0
+    for name in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{name}/schedstat") as f:
+                ns += int(f.read().split()[1])
+        except (OSError, IndexError):
+            pass  # it has ended
+    return ns / 1e9
+
+
+class Stopwatch:
+    """Seconds since it was made, less what the machine kept us and the daemons from running meanwhile: a bound on them is as tight
+    as can be on a machine with nothing else to do."""
+
+    def __init__(self, *daemons):
+        self.pids = ["self", *(d.process.pid for d in daemons)]
+        self.begun, self.waited = time.monotonic(), self.all_waited()
+
+    def all_waited(self):
+        return sum(waited_s(pid) for pid in self.pids if os.path.exists(f"/proc/{pid}/task"))
+
+    def seconds(self):
+        return time.monotonic() - self.begun - max(0, self.all_waited() - self.waited)
+
+
 class Daemon:
     def __init__(self, *args, key=None, names=("scripted",)):
         self.key = key
@@ -46,6 +73,17 @@ class Daemon:
     def output(self):
         self.log.seek(0)
         return self.log.read()[-4000:]
+
+    def logged(self):
+        with open(self.log.name) as f:
+            return f.read()
+
+    def told_to_end(self):
+        """After SIGTERM: once it knows, or has ended. Another one that comes before would be the same one."""
+        end = time.monotonic() + 30 * SLOW
+        while self.process.poll() is None and not any(x in self.logged() for x in ("shutting down", "no longer ready")):
+            assert time.monotonic() < end, self.output()
+            time.sleep(0.005)
 
     def until(self, what, ready):
         end = time.monotonic() + 30 * SLOW

@@ -21,6 +21,7 @@
 #include "tests/helpers/client.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/fake_tokenizer.h"
+#include "tests/helpers/machine.h"
 
 enum { CONTEXT = 512, LONG_TEXT = 24 << 20, PAGE_BYTES = 2 * 2 * 2 * 64 * 8, ROUNDS = 5, PREPARERS = 2 };
 static const double step_s = 0.02;  // of the fake model, while its delay is on
@@ -170,6 +171,7 @@ static int64_t set(struct scene *s, enum state state, double deadline_s)
     struct task *t = task_of(state);
     int64_t deadline_ns = deadline_s > 0 ? clock_ns() + (int64_t)(deadline_s * 1e9) : 0;
     t->deadline_ns = deadline_ns;
+    s->c.counter = &engine_metrics(s->en, "m")->steps;
     submit(&s->c, s->en, t);
     if (state >= PREFILL)
         wait_running(s, 1);
@@ -178,19 +180,33 @@ static int64_t set(struct scene *s, enum state state, double deadline_s)
     return deadline_ns;
 }
 
-static void end_others(struct scene *s, err_code code)
+static bool any_over(const struct scene *s)
 {
+    bool over = atomic_load(&s->c.done);
+    for (int i = 0; i < s->nothers; i++)
+        over |= atomic_load(&s->others[i].done);
+    return over;
+}
+
+// Nobody else was hurt: they run until they are cancelled here, or were done by themselves. Returns how many were cancelled.
+static int end_others(struct scene *s)
+{
+    int cancelled = 0;
     for (int i = 0; i < s->nothers; i++) {
+        bool over = atomic_load(&s->others[i].done);
         engine_cancel(s->en, s->others[i].ticket);
         client_wait(&s->others[i]);
+        err_code code = s->others[i].error.code;
         assert_int_equal(s->others[i].ends, 1);
-        assert_int_equal(s->others[i].error.code, code);
+        assert_true(code == ERR_OK || (code == ERR_CANCELLED && !over));
+        cancelled += code == ERR_CANCELLED;
         client_done(&s->others[i]);
     }
+    return cancelled;
 }
 
 struct cell {
-    double took_s[ROUNDS];
+    double took_s[ROUNDS], waited_s[ROUNDS];  // waited: what the machine kept our threads from running meanwhile
     uint64_t most_steps;
 };
 
@@ -200,28 +216,43 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void leave(enum state state, enum way way, int round, struct cell *cell)
+static void leave_scene(struct scene *s)
+{
+    for (int i = 0; i < s->nothers; i++)
+        engine_cancel(s->en, s->others[i].ticket);
+    engine_close(s->en);
+    for (int i = 0; i < s->nothers; i++)
+        client_done(&s->others[i]);
+    client_done(&s->c);
+}
+
+// False: something was over before it could leave, on a machine that is busy with other things.
+static bool leave(enum state state, enum way way, int round, struct cell *cell)
 {
     static const err_code codes[] = {ERR_CANCELLED, ERR_TIMEOUT, ERR_DRAINING};
     struct scene s = {0};
-    struct engine_stats before, after;
     int64_t deadline_ns = set(&s, state, way == DEADLINE ? (slow() > 1 ? 0.2 : 0.1) : 0);
-    assert_true(way == DEADLINE || !atomic_load(&s.c.done));
+    double waited_s = machine_waited_s();
+    if (way != DEADLINE && any_over(&s)) {
+        leave_scene(&s);
+        return false;
+    }
     while (way == DEADLINE && clock_ns() < deadline_ns)
         usleep(500);
     int64_t start = way == DEADLINE ? deadline_ns : clock_ns();
-    engine_stats(s.en, &before);
     if (way == CANCEL)
         engine_cancel(s.en, s.c.ticket);
+    uint64_t steps = atomic_load(s.c.counter);
     if (way == CLOSE)
         engine_close(s.en);
     client_wait(&s.c);
     cell->took_s[round] = (double)(clock_ns() - start) * 1e-9;
+    cell->waited_s[round] = way == CLOSE ? 0 : machine_waited_s() - waited_s;  // its threads have ended
     assert_int_equal(s.c.ends, 1);
     assert_int_equal(s.c.error.code, codes[way]);
     assert_false(s.c.wrong);
-    for (int i = 0; i < s.nothers && way != CLOSE; i++)
-        assert_false(atomic_load(&s.others[i].done));  // nobody else was hurt
+    uint64_t more = s.c.counted > steps ? s.c.counted - steps : 0;
+    cell->most_steps = more > cell->most_steps ? more : cell->most_steps;
     if (way == CLOSE) {
         for (int i = 0; i < s.nothers; i++) {
             assert_int_equal(s.others[i].error.code, ERR_DRAINING);
@@ -229,14 +260,31 @@ static void leave(enum state state, enum way way, int round, struct cell *cell)
         }
     } else {
         assert_true(engine_check(s.en, false));
-        engine_stats(s.en, &after);
-        uint64_t steps = after.steps - before.steps;
-        cell->most_steps = steps > cell->most_steps ? steps : cell->most_steps;
-        end_others(&s, ERR_CANCELLED);
+        end_others(&s);
         assert_nothing_left(s.en, 60 + (state == QUEUED ? 1 : 4));
         engine_close(s.en);
     }
     client_done(&s.c);
+    return true;
+}
+
+static void print_cell(const struct cell *c)
+{
+    double took_s[ROUNDS];
+    memcpy(took_s, c->took_s, sizeof took_s);
+    qsort(took_s, ROUNDS, sizeof *took_s, by_size);
+    printf(" %8.1f %8.1f / %-2llu", took_s[ROUNDS / 2] * 1e3, took_s[ROUNDS - 1] * 1e3, (unsigned long long)c->most_steps);
+}
+
+// Seen: 0.1 to 96 ms, where a step has 20 ms, and no step or one. A shutdown also waits for the threads, and what the machine
+// kept them waiting is not known when they have ended.
+static void check_cell(const struct cell *c, enum state state, enum way way)
+{
+    double most_s = way == CLOSE ? 3 : 0.15 + step_s;
+    for (int i = 0; i < ROUNDS; i++)
+        assert_true(c->took_s[i] - c->waited_s[i] < most_s * slow());
+    // The step that ran when it was cancelled; a work's steps are of microseconds.
+    assert_true(state == WORK || way == CLOSE || c->most_steps <= 1);
 }
 
 static void test_table(void **unused)
@@ -247,23 +295,17 @@ static void test_table(void **unused)
     for (int state = 0; state < STATES; state++) {
         struct cell cells[WAYS] = {0};
         for (int way = 0; way < WAYS; way++)
-            for (int i = 0; i < ROUNDS; i++)
-                leave((enum state)state, (enum way)way, i, &cells[way]);
+            for (int i = 0, tries = 0; i < ROUNDS; tries++) {
+                assert_true(tries < 4 * ROUNDS);
+                i += leave((enum state)state, (enum way)way, i, &cells[way]);
+            }
         printf("%-11s", state_names[state]);
-        for (int way = 0; way < WAYS; way++) {
-            double *took_s = cells[way].took_s;
-            qsort(took_s, ROUNDS, sizeof *took_s, by_size);
-            printf(" %8.1f %8.1f / %-2llu", took_s[ROUNDS / 2] * 1e3, took_s[ROUNDS - 1] * 1e3,
-                   (unsigned long long)cells[way].most_steps);
-            // Seen: 0.1 to 96 ms, where a step has 20 ms. The middle one is held to the rule, for a machine that does
-            // other things too; a shutdown also waits for the threads.
-            assert_true(took_s[ROUNDS / 2] < (way == CLOSE ? 1 : 0.15 + step_s) * slow());
-            assert_true(took_s[ROUNDS - 1] < 3 * slow());
-            // The step that ran when it was cancelled, and while the test looked; a work's steps are of microseconds.
-            assert_true(state == WORK || cells[way].most_steps <= 12 * (uint64_t)slow());
-        }
+        for (int way = 0; way < WAYS; way++)
+            print_cell(&cells[way]);
         printf("\n");
         fflush(stdout);
+        for (int way = 0; way < WAYS; way++)
+            check_cell(&cells[way], (enum state)state, (enum way)way);
     }
 }
 
@@ -284,13 +326,13 @@ static void test_counted(void **unused)
         set(&s, (enum state)state, 0);
         engine_cancel(s.en, s.c.ticket);
         client_wait(&s.c);
+        int cancelled = s.c.error.code == ERR_CANCELLED;  // a busy machine may be too late
         struct engine_stats st;
         engine_stats(s.en, &st);
-        assert_int_equal(st.cancelled, 1);
-        int others = s.nothers;
-        end_others(&s, ERR_CANCELLED);
+        assert_int_equal(st.cancelled, cancelled);
+        cancelled += end_others(&s);
         const struct metrics *m = engine_metrics(s.en, "m");
-        assert_int_equal(count(&m->cancel_to_free_s), 1 + others);
+        assert_int_equal(count(&m->cancel_to_free_s), cancelled);
         client_done(&s.c);
         engine_close(s.en);
     }

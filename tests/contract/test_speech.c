@@ -24,6 +24,7 @@
 #include "engine/sched/kv.h"
 #include "engine/tools.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/gate.h"
 #include "tests/helpers/models.h"
 
 #define FOLDER "tests/fixtures/speech/orpheus-tiny"
@@ -230,8 +231,12 @@ static uint64_t in_company(const struct buf *want, int threads, const char *isa,
     struct speaker s[6] = {0};
     struct engine_stats stats;
     const char *const texts[] = {long_text, "Hi.", "two words"}, *const voices[] = {"tara", "leo", NULL};
+    struct gate g;
+    gate_close(&g, en, "m");
     for (int i = 0; i < 6; i++)
         speak(&s[i], en, texts[i % 3], voices[i % 3]);
+    gate_prepared(en, "m");
+    gate_open(&g);
     for (int i = 0; i < 6; i++)
         same_sound(&s[i], &want[i % 3]);
     assert_true(engine_check(en, true));

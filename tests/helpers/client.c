@@ -121,7 +121,10 @@ static void on_other(struct client *c, const struct event *ev)
 
 static void on_end(struct client *c, const struct event *ev)
 {
+    static atomic_int places;
     c->ends++;
+    c->place = atomic_fetch_add(&places, 1);
+    c->counted = c->counter ? atomic_load(c->counter) : 0;
     c->usage = ev->usage;
     c->error = ev->error;
     pthread_mutex_lock(&lock);

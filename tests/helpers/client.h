@@ -20,6 +20,9 @@ struct client {
     struct ticket ticket;
     atomic_bool done;      // EVENT_END was sent; everything else may be read then
     int starts, ends;
+    int place;             // among all clients, in the order in which they ended
+    const _Atomic uint64_t *counter;  // NULL, or a number of metrics.h
+    uint64_t counted;                 // what it was when the task ended
     bool wrong;            // an event out of order, or text that is not whole UTF-8
     struct usage usage;
     err error;

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/quota.h"
@@ -126,6 +127,51 @@ static void changed_limits(void **state)
     quota_free(q);
 }
 
+// Each address has an account, a bounded number of them; what is whole is forgotten, and whoever finds no room shares.
+static void addresses(void **state)
+{
+    (void)state;
+    struct quota *q = quota_new();
+    struct quota_account *a;
+    struct quota_state r, t;
+    char name[QUOTA_NAME_MAX], peer[32];
+    err e;
+    struct quota_limits l = {.rpm = 2};
+    static const char *const peers[][2] = {{"192.0.2.7", "address:192.0.2.7"}, {"unix", "address:unix"},
+        {"::ffff:192.0.2.7", "address:192.0.2.7"}, {"2001:db8:1:2:3:4:5:6", "address:2001:db8:1:2::/64"}, {"::1", "address:::/64"}};
+    for (size_t i = 0; i < sizeof peers / sizeof *peers; i++) {
+        quota_address(peers[i][0], name);
+        assert_string_equal(name, peers[i][1]);
+    }
+    for (int i = 0; i < QUOTA_ADDRESSES; i++) {
+        snprintf(peer, sizeof peer, "10.0.%d.%d", i / 256, i % 256);
+        quota_address(peer, name);
+        assert_int_equal(take(q, name, l, 0, 0, &a, &e), ERR_OK);
+        quota_release(a);
+    }
+    for (int i = 0; i < 2; i++) {  // two strangers share what one has
+        assert_int_equal(take(q, i ? "address:x" : "address:y", l, 0, 0, &a, &e), ERR_OK);
+        quota_release(a);
+    }
+    assert_int_equal(take(q, "address:z", l, 0, 0, &a, &e), ERR_QUOTA);
+    assert_non_null(strstr(e.text, "for the address z, without an API key, on requests per minute: limit 2"));
+    assert_int_equal(take(q, "address:10.0.0.5", l, 0, 0, &a, &e), ERR_OK);  // who has one keeps it
+    quota_release(a);
+    assert_int_equal(take(q, "address:10.0.0.5", l, 0, 0, &a, &e), ERR_QUOTA);
+    assert_int_equal(take(q, "address:10.0.0.6", l, 0, 0, &a, &e), ERR_OK);  // runs on
+    struct quota_account *kept = a;
+    assert_int_equal(take(q, "key", l, 0, 0, &a, &e), ERR_OK);  // keys are none of them
+    quota_release(a);
+    assert_int_equal(take(q, "address:z", l, 0, 60000, &a, &e), ERR_OK);  // a minute later there is room
+    quota_release(a);
+    quota_say(q, "address:z", 60000 * ms, &r, &t);
+    assert_int_equal(r.remaining, 1);
+    quota_say(q, "address:w", 60000 * ms, &r, &t);
+    assert_int_equal(r.limit, 0);  // its own, and new
+    quota_free(q);
+    quota_release(kept);
+}
+
 static void *spender(void *account)
 {
     for (int i = 0; i < 10000; i++)
@@ -173,7 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_a_minute), cmocka_unit_test(tokens_a_minute), cmocka_unit_test(at_once),
-        cmocka_unit_test(changed_limits), cmocka_unit_test(threads), cmocka_unit_test(times),
+        cmocka_unit_test(changed_limits), cmocka_unit_test(addresses), cmocka_unit_test(threads), cmocka_unit_test(times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include "engine/model.h"
 #include "tests/helpers/client.h"
 #include "tests/helpers/fake_model.h"
+#include "tests/helpers/gate.h"
 #include "tests/helpers/fake_tokenizer.h"
 
 enum { CONTEXT = 512, JOBS = 10, MAX_TEXT = 2000, PAGE_BYTES = 2 * 2 * 2 * 64 * 8 };
@@ -89,11 +90,15 @@ static void test_same_alone_and_in_a_crowd(void **state)
         bool crowd = pages == 18;
         en = open_engine(crowd ? 1 << 20 : pages * PAGE_BYTES);
         struct client *all = mem_new(2 * JOBS * sizeof *all);
+        struct gate g;
+        gate_close(&g, en, "fake");
         for (int i = 0; i < JOBS; i++) {
             assert_true(client_submit(&all[2 * i], en, task_of(i, pattern), &e));
             if (crowd)
                 assert_true(client_submit(&all[2 * i + 1], en, task_of(100 + i, NULL), &e));
         }
+        gate_prepared(en, "fake");
+        gate_open(&g);
         for (int i = 0; i < JOBS; i++) {
             answer(&all[2 * i], text);
             assert_string_equal(text, alone[i]);

@@ -15,18 +15,18 @@
 #include "engine/model.h"
 #include "tests/helpers/client.h"
 #include "tests/helpers/fake_model.h"
+#include "tests/helpers/gate.h"
 #include "tests/helpers/fake_tokenizer.h"
 
 enum { CONTEXT = 1024, PAGE_BYTES = 2 * 2 * 2 * 64 * 8 };
 
-static struct engine *open_engine(size_t kv_bytes, int64_t row_ns)
+static struct engine *open_engine(size_t kv_bytes)
 {
     struct engine_config c = {.threads = 1, .kv_bytes = kv_bytes, .max_running = 8, .max_waiting = 40, .isa = "scalar"};
     struct engine *en;
     err e = {0};
     struct model *m = fake_model(CONTEXT);
     m->tokenizer = fake_tokenizer();
-    fake_model_set_delay(m, row_ns);
     if (engine_open(&c, &en, &e) || engine_add_open_model(en, "fake", m, &e) || engine_wait_model(en, "fake", &e))
         fail_msg("%s", e.text);
     return en;
@@ -61,7 +61,7 @@ static const char *text_of(const struct client *c)
 static void test_prompt_logprobs(void **state)
 {
     (void)state;
-    struct engine *en = open_engine(1 << 20, 0);
+    struct engine *en = open_engine(1 << 20);
     for (int round = 0; round < 3; round++) {
         struct client c = {0};
         struct task *t = task_of(5, 150, 3);
@@ -102,7 +102,7 @@ static void test_bad_words(void **state)
     (void)state;
     static const char *const words[] = {"b", "the", "cab", " END"};
     static const struct logit_bias often[] = {{2, 3}, {30, 3}};  // "c", "ab": "cab" is these two
-    struct engine *en = open_engine(1 << 20, 0);
+    struct engine *en = open_engine(1 << 20);
     int free_run = 0, pairs[2] = {0};
     for (int with = 0; with < 2; with++)
         for (int i = 0; i < 20; i++) {
@@ -133,7 +133,7 @@ static void test_stop_ids(void **state)
 {
     (void)state;
     static const int32_t stops[] = {7, 9};
-    struct engine *en = open_engine(1 << 20, 0);
+    struct engine *en = open_engine(1 << 20);
     int stopped = 0, late = 0;
     for (int i = 0; i < 40; i++) {
         struct sampling sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = (uint64_t)i};
@@ -172,7 +172,7 @@ static void test_shown(void **state)
 {
     (void)state;
     static const char *const stop[] = {"a"};
-    struct engine *en = open_engine(1 << 20, 0);
+    struct engine *en = open_engine(1 << 20);
     int ends = 0;
     for (int i = 0; i < 20; i++) {
         struct client a = {0}, b = {0}, d = {0};
@@ -221,7 +221,7 @@ static void test_edges(void **state)
 {
     (void)state;
     static const struct logit_bias bias[] = {{3, -100}, {8, -100}, {40, -100}};
-    struct engine *en = open_engine(1 << 20, 0);
+    struct engine *en = open_engine(1 << 20);
     char *greedy = NULL;
     for (int i = 0; i < 60; i++) {
         struct task *t = task_of(1, 20, 80);
@@ -270,7 +270,7 @@ static void test_history_under_load(void **state)
 {
     (void)state;
     enum { JOBS = 24 };
-    struct engine *en = open_engine(1 << 20, 0);
+    struct engine *en = open_engine(1 << 20);
     char *want[JOBS];
     err e = {0};
     for (int i = 0; i < JOBS; i++)
@@ -278,10 +278,14 @@ static void test_history_under_load(void **state)
     for (int i = 1; i < JOBS; i++)
         assert_string_not_equal(want[i], want[i - 1]);
     engine_close(en);
-    en = open_engine(24 * PAGE_BYTES, 20000);  // none is over before all have come
+    en = open_engine(24 * PAGE_BYTES);
+    struct gate g;
+    gate_close(&g, en, "fake");  // none is over before all have come
     struct client *all = mem_new(JOBS * sizeof *all);
     for (int i = 0; i < JOBS; i++)
         assert_true(client_submit(&all[i], en, wild(i), &e));
+    gate_prepared(en, "fake");
+    gate_open(&g);
     for (int i = 0; i < JOBS; i++) {
         client_wait(&all[i]);
         assert_int_equal(all[i].error.code, ERR_OK);

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "base/rng.h"
 #include "tests/helpers/gguf.h"
 #include "tests/helpers/weights_walk.h"
@@ -41,11 +41,11 @@ static err_code try_bytes(const void *data, size_t n, err *e)
 static void refuse(struct buf *b, err_code code, const char *part)
 {
     err e = {0};
-    int64_t t0 = clock_ns();
+    clock_t t0 = clock();  // of the processor: the machine may do other things
     err_code rc = try_bytes(b->data, b->len, &e);
     if (rc != code || !strstr(e.text, part) || !strstr(e.text, "model.gguf"))
         fail_msg("got %s: '%s'; expected %s with '%s'", err_name(rc), e.text, err_name(code), part);
-    assert_true(clock_ns() - t0 < 100000000);
+    assert_true(clock() - t0 < CLOCKS_PER_SEC / 10);
     buf_done(b);
     buf_init(b, MAX);
 }

@@ -9,7 +9,7 @@ JOBS := -j$(shell nproc)
 MODEL ?= bundled
 LISTEN ?= 127.0.0.1:8080
 
-PKGS := libuv libmicrohttpd gnutls sqlite3 jansson libpcre2-8 libutf8proc sndfile libmpg123 vorbisfile soxr libpng libjpeg libwebp zlib
+PKGS := libuv libmicrohttpd gnutls libcurl sqlite3 jansson libpcre2-8 libutf8proc sndfile libmpg123 vorbisfile soxr libpng libjpeg libwebp zlib
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Werror
 # One meaning of a*b+c everywhere: fused only where fmaf says so (the exactness rule).
 STD := -std=c11 -D_GNU_SOURCE -ffp-contract=off -fno-math-errno

@@ -2,10 +2,11 @@
 # debian.sh PURPOSE - makes sure Debian's packages for a purpose are there: build, test, browser (the web page's tests), fuzz or
 # aarch64.
 #
+# A|B: one of them will do, and A is installed when there is none: it keeps OpenSSL out of a process that has GnuTLS anyway.
 # Installs what is missing when it may (root, or sudo without a password); else prints the line to run and fails.
 set -eu
 
-build="gcc make pkg-config libuv1-dev libmicrohttpd-dev libgnutls28-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev libinih-dev libsndfile1-dev libmpg123-dev libvorbis-dev libsoxr-dev libpng-dev libjpeg62-turbo-dev libwebp-dev zlib1g-dev"
+build="gcc make pkg-config libuv1-dev libmicrohttpd-dev libgnutls28-dev libcurl4-gnutls-dev|libcurl4-openssl-dev libsqlite3-dev libjansson-dev libpcre2-dev libutf8proc-dev libinih-dev libsndfile1-dev libmpg123-dev libvorbis-dev libsoxr-dev libpng-dev libjpeg62-turbo-dev libwebp-dev zlib1g-dev"
 test="libcmocka-dev curl python3"
 browser="chromium chromium-driver"
 fuzz="clang libclang-rt-14-dev"
@@ -22,7 +23,11 @@ esac
 
 missing=
 for p in $want; do
-    dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null | grep -qx installed || missing="$missing $p"
+    found=
+    for one in $(echo "$p" | tr '|' ' '); do
+        if dpkg-query -W -f '${db:Status-Status}' "$one" 2>/dev/null | grep -qx installed; then found=1; fi
+    done
+    [ -n "$found" ] || missing="$missing ${p%%|*}"
 done
 [ -n "$missing" ] || exit 0
 

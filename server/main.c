@@ -16,6 +16,8 @@
 #include "engine/engine.h"
 #include "engine/tools.h"
 #include "server/keycommand.h"
+#include "server/modelcommand.h"
+#include "server/modelref.h"
 #include "server/serve.h"
 #include "server/version.h"
 
@@ -214,11 +216,27 @@ static int run_image_check(int nargs, char **args)
     return tools_image_check(&m, case_path, folder, &e) ? fail(&e) : 0;
 }
 
+// Whether an argument names a model of the store and none is a file.
+static bool is_pulled(int nargs, char **args)
+{
+    struct modelref r;
+    bool named = false;
+    err ignored;
+    for (int i = 0; i < nargs; i++) {
+        if (strcmp(args[i], "--model") == 0 || strncmp(args[i], "--model=", 8) == 0 || file_exists(args[i]))
+            return false;
+        named |= !modelref_parse(args[i], &r, &ignored);
+    }
+    return named;
+}
+
 static int run_show(int nargs, char **args)
 {
     struct tools_model m = {0};
     const char *word = NULL;
     const struct option options[] = {MODEL_OPTIONS(m)};
+    if (is_pulled(nargs, args))
+        return modelcommand_show(nargs, args);
     int status = read_options(nargs, args, options, sizeof options / sizeof *options, &word);
     if (status)
         return status;
@@ -450,14 +468,6 @@ static int run_sample_config(int nargs, char **args)
     return status;
 }
 
-static int run_not_built(int nargs, char **args)
-{
-    (void)nargs;
-    (void)args;
-    fputs("oxinferd: this command is not built yet\n", stderr);
-    return 3;
-}
-
 static volatile sig_atomic_t interrupted;
 
 static void interrupt(int signal)
@@ -485,7 +495,11 @@ static int run_quantize(int nargs, char **args)
 
 static const struct command commands[] = {
     {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
-    {"show", "PATH", "what is in a model and what it needs", run_show},
+    {"pull", "OWNER/NAME[:QUANT|/SUBFOLDER][@REVISION] [--quiet] [--json] [--verify] [SETTINGS]",
+     "fetch a model from a hub into the store; an interrupted one goes on where it was", modelcommand_pull},
+    {"list", "[--json] [SETTINGS]", "models in the store", modelcommand_list},
+    {"show", "PATH | NAME [--json] [--verify] [SETTINGS]", "what is in a model and what it needs; of one in the store its files and digests", run_show},
+    {"rm", "NAME... [SETTINGS]", "remove models from the store", modelcommand_rm},
     {"devices", "[--threads N]", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
     {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N] [--chunk N]", "measure speed, one JSON line a figure", run_bench},
     {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
@@ -501,9 +515,6 @@ static const struct command commands[] = {
      "speak, showing tokens; f32 samples to a file", run_speak_check},
     {"snac-check", "--model DIR --codes FILE [--noise FILE] [--step N] --out FILE", "decode given codes, f32 samples", run_snac_check},
     {"image-check", "--model M --case FILE.json --out DIR", "one picture from given noise, as numbers", run_image_check},
-    {"pull", "REPO", "fetch a model (not built yet)", run_not_built},
-    {"list", "", "models in the store (not built yet)", run_not_built},
-    {"rm", "NAME", "remove a model from the store (not built yet)", run_not_built},
     {"quantize", "SRC DST --type q8|q4 [--threads N]", "write a model with its weights quantised and packed, which loads without copying", run_quantize},
 };
 

@@ -17,6 +17,7 @@
 #include "server/auth.h"
 #include "server/endpoints.h"
 #include "server/listen.h"
+#include "server/modelpath.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include "server/tls.h"
@@ -209,8 +210,8 @@ err_code serve_check(const struct config *c, err *e)
         if (strlen(m->name) > ENGINE_NAME_MAX)
             return err_set_param(e, ERR_INVALID, "model", "model '%.40s...': a name has at most %d bytes", m->name,
                                  ENGINE_NAME_MAX);
-        if (!file_exists(m->path))
-            return err_set_param(e, ERR_NOT_FOUND, "model", "model '%s': there is no file or folder '%s'", m->name, m->path);
+        if (modelpath_check(c, m->path, e))
+            return err_wrap(e, "model '%s'", m->name);
         if (*m->chat_template && strcmp(m->chat_template, "chatml") != 0 && !file_exists(m->chat_template))
             return err_set_param(e, ERR_NOT_FOUND, "chat_template",
                                  "model '%s': chat_template is neither a file nor 'chatml': '%s'", m->name, m->chat_template);
@@ -281,7 +282,12 @@ static err_code add_models(const struct config *c, struct engine *en, err *e)
     err_code rc = ERR_OK;
     for (int i = 0; i < c->nmodels && !rc; i++) {
         struct model_config m = model_settings(c, &c->models[i]);
-        rc = engine_add_model(en, &m, e);
+        char *path = NULL;
+        rc = modelpath_find(c, m.path, &path, e);
+        m.path = path;
+        if (!rc)
+            rc = engine_add_model(en, &m, e);
+        free(path);
     }
     for (int i = 0; i < c->alias.len && !rc; i++) {
         rc = split_alias(c->alias.items[i], name, &model, e);
@@ -354,6 +360,8 @@ err_code serve_run(const struct config *c, char *const *args, int nargs, int *re
 {
     set_log(c);
     err_code rc = serve_check(c, e);
+    if (!rc)
+        rc = modelpath_pull_missing(c, e);
     if (rc)
         return rc;
     struct engine_config ec = engine_settings(c);

@@ -224,20 +224,64 @@ static const char *value_for(const struct config *c, const struct config_list *l
     return own ? own : all;
 }
 
-// model = NAME=PATH entries join the sections; what a model leaves open takes the global setting.
+// Whether "-00001-of-00003" ends the n bytes.
+static bool is_shard(const char *s, size_t n)
+{
+    static const char form[] = "-ddddd-of-ddddd";
+    for (size_t i = 0; n > sizeof form - 1 && i < sizeof form - 1; i++) {
+        char c = s[n - (sizeof form - 1) + i];
+        if (form[i] == 'd' ? !isdigit((unsigned char)c) : c != form[i])
+            return false;
+    }
+    return n > sizeof form - 1;
+}
+
+// The last part of a path, without .gguf and without the number of a shard. NULL: it has none.
+static const char *name_of_path(struct arena *a, const char *path)
+{
+    char *real = strspn(path, "./") == strlen(path) ? realpath(path, NULL) : NULL;
+    const char *from = real ? real : path;
+    size_t n = strlen(from);
+    while (n && from[n - 1] == '/')
+        n--;
+    const char *slash = memrchr(from, '/', n);
+    const char *base = slash ? slash + 1 : from;
+    n -= (size_t)(base - from);
+    if (n > 5 && !strncasecmp(base + n - 5, ".gguf", 5))
+        n -= 5;
+    if (is_shard(base, n))
+        n -= strlen("-00001-of-00001");
+    const char *name = n ? arena_strndup(a, base, n) : NULL;
+    free(real);
+    return name;
+}
+
+// NAME=PATH in two, or PATH alone: what begins with / or . is one, whatever is in it.
+static err_code split_model(struct arena *a, const char *item, const char **ret_name, const char **ret_path, err *e)
+{
+    const char *eq = *item == '/' || *item == '.' ? NULL : strchr(item, '=');
+    const char *name = eq ? arena_strndup(a, item, (size_t)(eq - item)) : name_of_path(a, item);
+    *ret_path = eq ? eq + 1 : item;
+    if (!name || !*name || !**ret_path)
+        return err_set_param(e, ERR_INVALID, "model", "model '%s' is neither NAME=PATH, such as qwen=/models/qwen3.gguf, nor the path of "
+                             "a file or folder with a name", item);
+    *ret_name = name;
+    return ERR_OK;
+}
+
+// Entries of model join the sections; what a model leaves open takes the global setting.
 static err_code finish_models(struct config *c, err *e)
 {
     for (int i = 0; i < c->model.len; i++) {
-        const char *item = c->model.items[i], *eq = strchr(item, '=');
-        if (!eq || eq == item || !eq[1])
-            return err_set_param(e, ERR_INVALID, "model", "model '%s' is not NAME=PATH, such as qwen=/models/qwen3.gguf", item);
-        const char *name = arena_strndup(&c->arena, item, (size_t)(eq - item));
+        const char *name, *path;
+        if (split_model(&c->arena, c->model.items[i], &name, &path, e))
+            return e->code;
         struct config_model *m = find_model(c, name, true);
         if (!m)
             return err_set_param(e, ERR_INVALID, "model", "more than %d models", CONFIG_MAX_ITEMS);
-        if (m->path && strcmp(m->path, eq + 1) != 0)
-            return err_set_param(e, ERR_INVALID, "model", "model '%s' has two paths, '%s' and '%s'", name, m->path, eq + 1);
-        m->path = eq + 1;
+        if (m->path && strcmp(m->path, path) != 0)
+            return err_set_param(e, ERR_INVALID, "model", "model '%s' has two paths, '%s' and '%s'", name, m->path, path);
+        m->path = path;
     }
     for (int i = 0; i < c->nmodels; i++) {
         struct config_model *m = &c->models[i];
@@ -245,7 +289,7 @@ static err_code finish_models(struct config *c, err *e)
             return err_set_param(e, ERR_INVALID, "model", "section [model %s] has no path", m->name);
         for (const char *s = m->name; *s; s++)
             if ((unsigned char)*s <= ' ' || *s == 127)
-                return err_set_param(e, ERR_INVALID, "model", "model name '%s' has a space or control character", m->name);
+                return err_set_param(e, ERR_INVALID, "model", "model name '%s' has a space or control character; give NAME=PATH", m->name);
         m->activations = m->activations ? m->activations : c->activations;
         m->kv = m->kv ? m->kv : c->kv;
         m->chat_template = m->chat_template ? m->chat_template : c->chat_template;

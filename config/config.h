@@ -23,7 +23,7 @@ struct config_list {
     int len;
 };
 
-// One model: from model = NAME=PATH, or from a section [model NAME]. What a section leaves out is the global setting.
+// One model: from model = NAME=PATH or = PATH, whose last part is then the name, or from a section [model NAME]. What a section leaves out is the global setting.
 struct config_model {
     const char *name, *path, *activations, *kv, *chat_template, *decision, *vocoder;  // the last three: "" when not set
     int64_t context;

@@ -339,7 +339,7 @@ static void mul_fine(const struct cpu_ops *ops, const struct mat *m, const struc
 void mat_fetch(const struct mat *m, int g)
 {
     size_t bytes = m->bytes / (size_t)mat_groups(m);
-    const uint8_t *p = m->data + bytes * (size_t)g;
+    const uint8_t *p = m->data + bytes * (size_t)(m->form == MAT_FORM_FLOAT ? g / 4 * 4 : g);
     for (size_t i = 0; i < bytes && i < FETCH_BYTES; i += 64)
         __builtin_prefetch(p + i, 0, 2);
 }

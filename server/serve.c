@@ -264,7 +264,7 @@ static void *watch_models(void *arg)
     if (w->config->nmodels)
         log_info("ready after %.2f s", (double)(clock_ns() - w->start_ns) * 1e-9);
     else
-        log_warn("no model is served; give one with --model NAME=PATH");
+        log_warn("no model is served; give one with --model PATH or NAME=PATH");
     return NULL;
 }
 

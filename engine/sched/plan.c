@@ -86,7 +86,7 @@ static void add_heads(struct served *m, const struct plan_item *it)
     struct session *s = it->session;
     if (session_has_rounds(s))
         round_needs(s, &m->heads);
-    else if (session_wants_prompt_logprobs(s))
+    else if (s->score || session_wants_prompt_logprobs(s))
         heads_add_all(&m->heads);
     else
         session_sample_needs(s, it->choice, it->ndraft, &m->heads);

@@ -15,7 +15,10 @@ err_code score_lanes_count(const struct session *s, int nprompt, int max_running
     const struct score *sc = s->score;
     int most = nprompt + sc->longest, stem = prefix_pages(nprompt), own = prefix_pages(most) - nprompt / KV_PAGE_TOKENS;
     const char *field = s->task->generate.prompt.messages ? "messages" : "prompt";
-    if (most > s->context || stem + own > pages)
+    if (most <= s->context && stem + own > pages)  // the last page of the prompt is copied
+        return err_set_param(e, ERR_INVALID, field, "the prompt and the longest choice need %d pages of KV memory, there are %d",
+                             stem + own, pages);
+    if (most > s->context)
         return err_set_param(e, ERR_CONTEXT, field, "This model's maximum context length is %d tokens. However, you requested %d "
                              "tokens (%d in the prompt, %d in the longest choice).", s->context, most, nprompt, sc->longest);
     int lanes = 1, ncompute = 0;

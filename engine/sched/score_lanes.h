@@ -19,8 +19,8 @@ struct choice;
 struct served;
 struct session;
 
-// Prep thread: how many lanes a prompt of this length gets, of sequences that may run and pages of the pool; ERR_CONTEXT
-// when a text has no room behind it.
+// Prep thread: how many lanes a prompt of this length gets, of sequences that may run and pages of the pool. ERR_CONTEXT: a text
+// has no room behind it; ERR_INVALID: the pool is too small for both.
 MUST_CHECK err_code score_lanes_count(const struct session *s, int nprompt, int max_running, int pages, int *ret_lanes, err *e);
 
 bool score_lanes_has(const struct session *s, const struct choice *c);  // whether the choice is a lane

@@ -17,6 +17,8 @@ enum {
     FULL_TOKENS = 3,                   // AVX2: of a tile of all rows
     PASS_TOKENS = 8,                   // AVX2: up to so many take tiles of all rows, of 16-bit weights half as many
     PASS_BYTES = 16384,
+    PANEL_K = 128,
+    PANEL_TOKENS = 24,                 // from here on a panel pays
     ALL = 32 / VEC,                    // vectors of a block's rows
 };
 
@@ -113,6 +115,32 @@ VEC_INLINE void all_tokens(enum quant_type t, int nv, const struct chain *all, i
     }
 }
 
+// 16-bit weights of many tokens: a piece is made f32 once, in the first cache, for all of them.
+VEC_INLINE void wide_panel(enum quant_type t, int nv, const struct chain *all, int n)
+{
+    _Alignas(64) float panel[PANEL_K * 32];
+    struct chain c = *all;
+    const uint8_t *w = all->w;
+    c.step = (size_t)nv * VEC * sizeof *panel;
+    for (int k = 0; k < all->k; k += PANEL_K) {
+        c.k = all->k - k < PANEL_K ? all->k - k : PANEL_K;
+        c.w = (const uint8_t *)panel;
+        float *to = panel;
+        for (int i = 0; i < c.k; i++, w += all->step) {
+            for (int v = 0; v < nv; v++, to += VEC)
+                vec_store(to, widen(t, w + (size_t)(v * VEC * 2)));
+        }
+        c.acc = all->acc;
+        c.x = all->x + k;
+        for (int h = 0; h < nv; h += 2, c.w += 2 * VEC * sizeof *panel, c.acc += 2 * VEC) {
+            if (nv - h > 1)
+                all_tokens(QUANT_F32, 2, &c, n);
+            else
+                all_tokens(QUANT_F32, 1, &c, n);
+        }
+    }
+}
+
 // All rows, nv vectors, of a few tokens: piece by piece of k.
 VEC_INLINE void all_rows(enum quant_type t, int nv, const struct chain *all, int n)
 {
@@ -138,7 +166,9 @@ typedef void chain_fn(float *acc, int ldacc, const void *w, int width, int ng, c
 
 VEC_INLINE void product(enum quant_type t, chain_fn *eight, const struct chain *c, int width, int ng, int n)
 {
-    if (ng >= 4)
+    if (t != QUANT_F32 && n >= PANEL_TOKENS && ng >= 4)
+        wide_panel(t, 2, c, n);
+    else if (ng >= 4)
         all_tokens(t, 2, c, n);
     else if (ng >= 2)
         all_tokens(t, 1, c, n);
@@ -162,6 +192,10 @@ VEC_INLINE void product(enum quant_type t, const struct chain *all, int ng, int 
             all_rows(t, 2, &c, n);
         else
             all_rows(t, 1, &c, n);
+        return;
+    }
+    if (t != QUANT_F32 && n >= PANEL_TOKENS && ng == 4) {
+        wide_panel(t, 4, &c, n);
         return;
     }
     for (; ng >= 2; ng -= 2, c.acc += 16, c.w += 16 * (t == QUANT_F32 ? 4 : 2))

@@ -103,8 +103,8 @@ static void read_class(struct api_caller *c, struct fields *f)
         [APIKEY_BATCH] = "flex", [APIKEY_NORMAL] = "default", [APIKEY_INTERACTIVE] = "priority"};
     bool asked;
     enum apikey_class wanted = read_tier(f, &asked), best = f->r->key ? f->r->key->best : APIKEY_INTERACTIVE;
-    int64_t number;
-    if (api_fields_int(f, "priority", INT32_MIN, INT32_MAX, &number))
+    int number;
+    if (api_fields_small(f, "priority", &number))
         wanted = number < 0 ? APIKEY_INTERACTIVE : number > 0 ? APIKEY_BATCH : APIKEY_NORMAL;
     if (wanted > best)
         wanted = best;
@@ -124,7 +124,7 @@ static void read_deadlines(struct api_caller *c, struct fields *f)
     int queue_s = server_settings(r->server)->queue_timeout_s;
     const char *header = request_header(r, "x-request-timeout-ms");
     c->arrived_ns = r->received_ns;
-    if (api_fields_number(f, "timeout", 0.001, MAX_TIMEOUT_S, &timeout_s))
+    if (api_fields_number(f, "timeout", &timeout_s))
         c->deadline_ns = r->received_ns + (int64_t)(timeout_s * 1e9);
     if (header) {
         char *end;

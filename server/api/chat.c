@@ -59,13 +59,13 @@ API_BODY(api_chat_create, chat_fields, generate);
 static void read_logprobs(struct generation *g, struct fields *f)
 {
     bool wanted = false;
-    int64_t top = 0;
+    int top = 0;
     api_fields_bool(f, "logprobs", &wanted);
-    api_fields_int(f, "top_logprobs", 0, 20, &top);
+    api_fields_small(f, "top_logprobs", &top);
     if (top && !wanted)
         api_fields_fail(f, "invalid_value", "top_logprobs", "Invalid 'top_logprobs': it needs 'logprobs' to be true.");
     if (api_fields_get(f, "logprobs"))  // else as n_probs says
-        g->settings.logprobs = wanted ? (int)top : -1;
+        g->settings.logprobs = wanted ? top : -1;
 }
 
 static void one_of(struct fields *f, const char *name, const char *const *values, const char *listed)
@@ -461,8 +461,8 @@ void api_chat_create(struct request *r)
     struct generation *g = api_generate_new(r, &format);
     struct chat *c = g->own = arena_alloc(&r->arena, sizeof *c);
     api_generate_read(g, &f, CAN_CHAT);
-    if (!api_generate_limit(g, &f, "max_completion_tokens", 1))
-        api_generate_limit(g, &f, "max_tokens", 1);
+    if (!api_generate_limit(g, &f, "max_completion_tokens"))
+        api_generate_limit(g, &f, "max_tokens");
     read_logprobs(g, &f);
     read_tools(g, &f, c);
     read_reasoning(g, &f, c);

@@ -15,7 +15,7 @@
 #include "server/request.h"
 #include "server/server.h"
 
-enum { DEFAULT_TOKENS = 16, MAX_LOGPROBS = 20, MAX_BEST_OF = 20 };
+enum { DEFAULT_TOKENS = 16 };
 
 // g->own
 struct asked {
@@ -37,10 +37,10 @@ API_BODY(api_completions_create, completion_fields, generate);
 
 static void read_best_of(struct generation *g, struct fields *f, struct asked *a)
 {
-    int64_t best_of = 0;
+    int best_of = 0;
     a->n = g->settings.n;
     a->logprobs = g->settings.logprobs;
-    if (!api_fields_int(f, "best_of", 0, MAX_BEST_OF, &best_of) || best_of == 0)
+    if (!api_fields_small(f, "best_of", &best_of) || best_of == 0)
         return;
     if (best_of < a->n)
         api_fields_fail(f, "invalid_value", "best_of", "Invalid 'best_of': it must be at least 'n'.");
@@ -49,7 +49,7 @@ static void read_best_of(struct generation *g, struct fields *f, struct asked *a
                         "Invalid 'best_of': the best are known at the end, so it must not be greater than 'n' with 'stream'.");
     if (best_of <= a->n)
         return;
-    g->settings.n = (int)best_of;
+    g->settings.n = best_of;
     if (a->logprobs < 0)
         g->settings.logprobs = 0;  // by which they are compared
 }
@@ -77,12 +77,10 @@ static void read_suffix(struct generation *g, struct fields *f, struct asked *a)
 static void read_own(struct generation *g, struct fields *f)
 {
     struct asked *a = arena_alloc(&g->r->arena, sizeof *a);
-    int64_t logprobs;
     g->own = a;
-    if (!api_generate_limit(g, f, "max_tokens", 0))
+    if (!api_generate_limit(g, f, "max_tokens"))
         g->settings.max_tokens = DEFAULT_TOKENS;
-    if (api_fields_int(f, "logprobs", 0, MAX_LOGPROBS, &logprobs))
-        g->settings.logprobs = (int)logprobs;
+    api_fields_small(f, "logprobs", &g->settings.logprobs);
     api_fields_bool(f, "echo", &g->settings.echo);
     read_best_of(g, f, a);
     read_suffix(g, f, a);

@@ -25,7 +25,7 @@ struct pool;
 struct request;
 struct sse;
 
-enum { API_PICTURES_MAX = 10 };
+#define API_PICTURES_MAX 10
 
 struct drawing_item;
 

@@ -220,12 +220,10 @@ static void read_format(struct fields *f, bool *ret_base64)
 static void read_options(struct fields *f, struct task *t, struct collector *c)
 {
     const char *text;
-    int64_t dimensions;
     read_format(f, &c->base64);
     api_fields_bool(f, "truncate", &t->embed.truncate);
     api_fields_bool(f, "normalize", &c->normalize);
-    if (api_fields_int(f, "dimensions", 1, 1 << 24, &dimensions))
-        t->embed.dimensions = (int)dimensions;
+    api_fields_small(f, "dimensions", &t->embed.dimensions);
     if (api_fields_string(f, "prompt_name", &text))
         t->embed.prompt_name = arena_strdup(&t->arena, text);
     if (api_fields_string(f, "prompt", &text))
@@ -236,7 +234,7 @@ static const struct field embedding_fields[] = {
     {"model", FIELD_HONOURED, "string"},
     {"input", FIELD_HONOURED, "!string|[string]|[integer]|[[integer]]"},
     {"encoding_format", FIELD_HONOURED, "string: float base64"},
-    {"dimensions", FIELD_HONOURED, "integer 1.."},
+    {"dimensions", FIELD_HONOURED, "integer 1..16777216"},
     {"user", FIELD_ACCEPTED, 0},
     {"prompt_name", FIELD_HONOURED, "string"},
     {"prompt", FIELD_HONOURED, "string"},

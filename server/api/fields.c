@@ -4,9 +4,11 @@
 // people search for them. Runs on the loop thread, inside a handler; owns nothing.
 #include "server/api/fields.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/api/models.h"
@@ -178,6 +180,12 @@ static const struct field *find(const struct field *table, size_t n, const char 
     return NULL;
 }
 
+static const struct field *row_of(const struct api_body *body, const char *name)
+{
+    const struct field *k = body ? find(body->own, body->nown, name) : NULL;
+    return k || !body ? k : find(body->shared, *body->nshared, name);
+}
+
 static bool fits_header(const char *name)
 {
     size_t n = strlen(name);
@@ -266,13 +274,12 @@ void api_fields_check(struct fields *f, const struct api_body *body)
         api_fields_fail(f, "object_above_max_length", NULL, "Too many fields. Expected at most %d.", MAX_FIELDS);
         return;
     }
+    f->body = body;
     bool strict = server_settings(f->r->server)->strict_fields;
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)f->object, name, v) {
-        const struct field *k = find(body->own, body->nown, name);
-        if (!k)
-            k = find(body->shared, *body->nshared, name);
+        const struct field *k = row_of(body, name);
         if (k && k->use == FIELD_REFUSED && !asks_nothing(v, k->what))
             refuse(f, k, v);
         else if (!k)
@@ -382,16 +389,70 @@ json_t *api_fields_json(struct fields *f, const char *path, const char *text, si
     return NULL;
 }
 
-bool api_fields_int(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret_value)
+// The ends of "FROM..TO" in a field's row; an empty text where it is open.
+struct range {
+    const char *from, *to;
+};
+
+static bool range_of(struct fields *f, const char *name, const char *kind, struct range *ret_range)
 {
-    const json_t *v = api_fields_get(f, name);
-    return v && api_fields_as_int(f, v, name, min, max, ret_value);
+    const struct field *k = row_of(f->body, name);
+    const char *at = k && k->what ? strstr(k->what, kind) : NULL;
+    if (k && k->use != FIELD_HONOURED)
+        return false;  // this endpoint does not have it, and what is there asks for nothing
+    if (!at) {
+        api_fields_fail(f, "unsupported_parameter", name, "Unsupported parameter: '%s' is not supported here.", name);
+        return false;
+    }
+    at += strlen(kind);
+    size_t n = strspn(at, " -0123456789.");
+    const char *dots = memmem(at, n, "..", 2);
+    ret_range->from = dots && *at == ' ' && dots > at + 1 ? at + 1 : "";
+    ret_range->to = dots && dots + 2 < at + n ? dots + 2 : "";
+    return true;
 }
 
-bool api_fields_number(struct fields *f, const char *name, double min, double max, double *ret_value)
+static bool int_within(struct fields *f, const char *name, int64_t most, int64_t *ret_value)
 {
     const json_t *v = api_fields_get(f, name);
-    return v && api_fields_as_number(f, v, name, min, max, ret_value);
+    struct range r;
+    if (!v || !range_of(f, name, "integer", &r))
+        return false;
+    int64_t min = *r.from ? strtoll(r.from, NULL, 10) : INT64_MIN, max = *r.to ? strtoll(r.to, NULL, 10) : most;
+    return api_fields_as_int(f, v, name, min, max < most ? max : most, ret_value);
+}
+
+bool api_fields_int(struct fields *f, const char *name, int64_t *ret_value)
+{
+    return int_within(f, name, INT64_MAX, ret_value);
+}
+
+bool api_fields_small(struct fields *f, const char *name, int *ret_value)
+{
+    int64_t i;
+    if (!int_within(f, name, INT_MAX, &i))
+        return false;
+    *ret_value = (int)i;
+    return true;
+}
+
+bool api_fields_number(struct fields *f, const char *name, double *ret_value)
+{
+    const json_t *v = api_fields_get(f, name);
+    struct range r;
+    if (!v || !range_of(f, name, "number", &r))
+        return false;
+    return api_fields_as_number(f, v, name, *r.from ? strtod(r.from, NULL) : -INFINITY, *r.to ? strtod(r.to, NULL) : INFINITY,
+                                ret_value);
+}
+
+bool api_fields_float(struct fields *f, const char *name, float *ret_value)
+{
+    double d;
+    if (!api_fields_number(f, name, &d))
+        return false;
+    *ret_value = (float)d;
+    return true;
 }
 
 bool api_fields_bool(struct fields *f, const char *name, bool *ret_value)

@@ -4,7 +4,7 @@
 //     api_fields_init(&f, r);
 //     api_fields_check(&f, &api_chat_create_body);            // unknown and refused fields
 //     double t = 1;
-//     api_fields_number(&f, "temperature", 0, 2, &t);         // absent or null: t stays
+//     api_fields_number(&f, "temperature", &t);               // absent or null: t stays
 //     if (f.failed)
 //         return api_fields_reply(&f);                        // the first thing that was wrong
 //
@@ -23,6 +23,7 @@ struct request;
 struct fields {
     struct request *r;
     const json_t *object;
+    const struct api_body *body;  // whose rows say what a field may be; NULL before api_fields_check
     bool failed;
     int status;
     const char *code;  // OpenAI's code string; NULL: null
@@ -48,6 +49,10 @@ enum field_use {
 #define NEUTRAL_NO_CALL "no call"  // "none" and "auto": without tools both mean that nothing is called
 #define NEUTRAL_TEXT "text"        // {"type": "text"} and ["text"]
 
+// A number that is a macro, for a row's text.
+#define FIELD_TEXT(number) FIELD_TEXT_OF(number)
+#define FIELD_TEXT_OF(digits) #digits
+
 struct field {
     const char *name;
     enum field_use use;
@@ -55,6 +60,7 @@ struct field {
     //     "string"  "boolean"  "object"  "any"  "integer 1..128"  "number 0..2"  "integer -1.."  "string: auto none" (one of these)
     //     "object {a string, b [integer]}" with these members; others are told as unknown fields are
     //     "[string]" an array of strings  "string|[string]" either  "!string" must be there, all others may be null or absent
+    // Reading a number enforces the range that stands here.
     const char *what;
 };
 
@@ -91,9 +97,12 @@ void api_fields_clean(char *text);
 const json_t *api_fields_get(const struct fields *f, const char *name);
 bool api_fields_missing(struct fields *f, const char *name);  // true and a failure when it is absent or null
 
-// Each writes *ret_value and returns true only when the field is there and right.
-bool api_fields_int(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret_value);
-bool api_fields_number(struct fields *f, const char *name, double min, double max, double *ret_value);
+// Each writes *ret_value and returns true only when the field is there and right. Numbers: within the range of its row; a
+// field without a row fails.
+bool api_fields_int(struct fields *f, const char *name, int64_t *ret_value);
+bool api_fields_small(struct fields *f, const char *name, int *ret_value);  // nor may it be more than an int holds
+bool api_fields_number(struct fields *f, const char *name, double *ret_value);
+bool api_fields_float(struct fields *f, const char *name, float *ret_value);
 bool api_fields_bool(struct fields *f, const char *name, bool *ret_value);
 bool api_fields_string(struct fields *f, const char *name, const char **ret_value);
 bool api_fields_array(struct fields *f, const char *name, const json_t **ret_value);

@@ -3,7 +3,6 @@
 #include "server/api/generate.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,13 +172,6 @@ struct generation *api_generate_new(struct request *r, const struct api_format *
     return g;
 }
 
-static void read_small(struct fields *f, const char *name, int min, int max, int *ret_value)
-{
-    int64_t i;
-    if (api_fields_int(f, name, min, max, &i))
-        *ret_value = (int)i;
-}
-
 static bool read_option(struct fields *f, const json_t *options, const char *name, const char *path)
 {
     const json_t *v = json_object_get(options, name);
@@ -214,9 +206,9 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
         api_fields_fail(f, "unsupported_parameter", "structured_outputs.probabilities", "Unsupported parameter: "
                         "'structured_outputs.probabilities' is not supported at this address, but by /v1/chat/completions and "
                         "/v1/completions.");
-    read_small(f, "n_predict", -1, INT_MAX, &g->settings.max_tokens);  // llama-server's name, with -1 for no limit; others win
-    read_small(f, "n", 1, API_MAX_CHOICES, &g->settings.n);
-    read_small(f, "min_tokens", 0, INT_MAX, &g->settings.min_tokens);
+    api_fields_small(f, "n_predict", &g->settings.max_tokens);  // llama-server's name, with -1 for no limit; others win
+    api_fields_small(f, "n", &g->settings.n);
+    api_fields_small(f, "min_tokens", &g->settings.min_tokens);
     api_fields_bool(f, "ignore_eos", &g->settings.ignore_eos);
     read_stream(g, f);
     if (g->stream && g->settings.prompt_logprobs >= 0)  // as in vLLM
@@ -225,7 +217,7 @@ void api_generate_read(struct generation *g, struct fields *f, unsigned can)
     api_caller_read(&g->caller, f);
 }
 
-bool api_generate_limit(struct generation *g, struct fields *f, const char *name, int min)
+bool api_generate_limit(struct generation *g, struct fields *f, const char *name)
 {
     if (!api_fields_get(f, name))
         return !strcmp(name, "max_tokens") && api_fields_get(f, "n_predict");
@@ -233,7 +225,7 @@ bool api_generate_limit(struct generation *g, struct fields *f, const char *name
         g->settings.max_tokens = -1;
         return true;
     }
-    read_small(f, name, min, INT_MAX, &g->settings.max_tokens);
+    api_fields_small(f, name, &g->settings.max_tokens);
     if (!f->failed && g->settings.min_tokens > g->settings.max_tokens)
         api_fields_fail(f, "invalid_value", "min_tokens", "Invalid 'min_tokens': it is greater than '%s'.", name);
     return true;

@@ -32,7 +32,7 @@ struct api_tools;
 struct chunks;
 struct generation;
 
-enum { API_MAX_CHOICES = 128, API_MAX_PROMPTS = 2048, API_MAX_ALL_CHOICES = 4096, API_CHOICE_LISTS = 4 };
+enum { API_MAX_PROMPTS = 2048, API_MAX_ALL_CHOICES = 4096, API_CHOICE_LISTS = 4 };
 
 struct choice_call {
     const char *id, *name;  // in the request's arena; no id is like another
@@ -115,7 +115,7 @@ extern const size_t api_generate_nfields;
 struct generation *api_generate_new(struct request *r, const struct api_format *format);
 void api_generate_read(struct generation *g, struct fields *f, unsigned can);
 // The token limit under this name; false when the field is absent.
-bool api_generate_limit(struct generation *g, struct fields *f, const char *name, int min);
+bool api_generate_limit(struct generation *g, struct fields *f, const char *name);
 // After a success of read only. What its prompt points to must be the task's own (its arena).
 struct task *api_generate_add(struct generation *g);
 void api_generate_start(struct generation *g);

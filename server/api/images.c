@@ -15,12 +15,12 @@
 #include "server/request.h"
 #include "server/server.h"
 
-enum { SIDE_MAX = 65536, STEPS_MAX = 1000, PARTIALS_MAX = 3, DEFAULT_SIDE = 512 };
+enum { SIDE_MAX = 65536, DEFAULT_SIDE = 512 };
 
 static const struct field known[] = {
     {"model", FIELD_HONOURED, "string"},
     {"prompt", FIELD_HONOURED, "!string"},
-    {"n", FIELD_HONOURED, "integer 1..10"},
+    {"n", FIELD_HONOURED, "integer 1.." FIELD_TEXT(API_PICTURES_MAX)},
     {"size", FIELD_HONOURED, "string"},
     {"quality", FIELD_HONOURED, "string"},
     {"response_format", FIELD_HONOURED, "string: b64_json url"},
@@ -120,7 +120,6 @@ static void read_size(struct fields *f, struct drawing *d, const struct model_in
 static void read_steps(struct fields *f, struct drawing *d, const struct model_info *m)
 {
     const char *text = "auto";
-    int64_t steps;
     size_t k = 0, n = sizeof qualities / sizeof *qualities;
     api_fields_string(f, "quality", &text);
     while (k < n && strcmp(qualities[k].name, text) != 0)
@@ -132,18 +131,15 @@ static void read_steps(struct fields *f, struct drawing *d, const struct model_i
     d->quality = qualities[k].shown;
     int own = m->image_steps * qualities[k].fifths / 5;
     d->task->image.steps = own > 0 ? own : m->image_steps;
-    if (api_fields_int(f, "steps", 1, STEPS_MAX, &steps))
-        d->task->image.steps = (int)steps;
+    api_fields_small(f, "steps", &d->task->image.steps);
 }
 
 static void read_output(struct fields *f, struct drawing *d)
 {
     const char *text;
-    int64_t compression;
     if (api_fields_string(f, "output_format", &text) && !image_write_find(text, &d->format))
         unsupported(f, "output_format", text, "png, jpeg and webp");
-    if (api_fields_int(f, "output_compression", 0, 100, &compression))
-        d->compression = (int)compression;
+    api_fields_small(f, "output_compression", &d->compression);
     if (!api_fields_string(f, "background", &text) || !strcmp(text, "opaque") || !strcmp(text, "auto"))
         return;
     if (!strcmp(text, "transparent"))
@@ -155,13 +151,13 @@ static void read_output(struct fields *f, struct drawing *d)
 
 static void read_stream(struct fields *f, struct drawing *d)
 {
-    int64_t partials = 0, n = 1;
+    int partials = 0, n = 1;
     api_fields_bool(f, "stream", &d->stream);
     api_fields_bool(f, "progress", &d->progress);
-    api_fields_int(f, "n", 1, API_PICTURES_MAX, &n);
-    api_fields_int(f, "partial_images", 0, PARTIALS_MAX, &partials);
-    d->n = d->task->image.n = (int)n;
-    d->task->image.partial_images = d->stream ? (int)partials : 0;
+    api_fields_small(f, "n", &n);
+    api_fields_small(f, "partial_images", &partials);
+    d->n = d->task->image.n = n;
+    d->task->image.partial_images = d->stream ? partials : 0;
     if (d->stream && n != 1)
         api_fields_fail(f, "invalid_value", "n", "Invalid 'n': with 'stream' only one picture can be made.");
 }
@@ -169,11 +165,9 @@ static void read_stream(struct fields *f, struct drawing *d)
 static void read_numbers(struct fields *f, struct drawing *d)
 {
     struct image *i = &d->task->image;
-    double v;
     int64_t seed = -1;
-    if (api_fields_number(f, "guidance_scale", 0, 1000, &v))
-        i->guidance = (float)v;
-    api_fields_int(f, "seed", -1, INT64_MAX, &seed);
+    api_fields_float(f, "guidance_scale", &i->guidance);
+    api_fields_int(f, "seed", &seed);
     i->seed = seed < 0 ? rng_os() >> 11 : (uint64_t)seed;  // one that JavaScript can hold, since it is told
     d->seed = i->seed;
 }

@@ -2,7 +2,6 @@
 // cursor. One task; the answer has llama-server's form, whole or in pieces. The fields are read on the loop thread; the writers
 // of JSON run under the generation's lock on engine threads.
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,9 +73,8 @@ static const char *keep(struct task *t, struct buf *b, size_t *ret_len)
 
 static void read_limit(struct generation *g, struct fields *f)
 {
-    int64_t limit;
-    if (api_fields_int(f, "max_tokens", -1, INT_MAX, &limit) || api_fields_int(f, "n_predict", -1, INT_MAX, &limit))
-        g->settings.max_tokens = (int)limit;
+    if (!api_fields_small(f, "max_tokens", &g->settings.max_tokens))
+        api_fields_small(f, "n_predict", &g->settings.max_tokens);
 }
 
 static void add_task(struct generation *g, struct fields *f)

@@ -96,9 +96,9 @@ static void read_include(struct fields *f, struct generation *g, struct api_answ
                                         "web_search_call.action.sources", "message.input_image.image_url",
                                         "computer_call_output.output.image_url", "code_interpreter_call.outputs", NULL};
     const json_t *list = NULL, *v;
-    int64_t top = 0;
+    int top = 0;
     size_t i;
-    api_fields_int(f, "top_logprobs", 0, 20, &top);
+    api_fields_small(f, "top_logprobs", &top);
     api_fields_array(f, "include", &list);
     json_array_foreach(list, i, v) {
         const char *path = i < 1000 ? arena_printf(&f->r->arena, "include[%zu]", i) : "include";
@@ -107,7 +107,7 @@ static void read_include(struct fields *f, struct generation *g, struct api_answ
         else if (!one_of(f, v, path, known, "'message.output_text.logprobs' and 'reasoning.encrypted_content'"))
             return;
         else if (!strcmp(json_string_value(v), known[0]))
-            g->settings.logprobs = (int)top;
+            g->settings.logprobs = top;
         else if (!strcmp(json_string_value(v), known[1]))
             a->encrypted = true;
     }
@@ -163,7 +163,7 @@ static void read_others(struct fields *f, struct generation *g, struct api_answe
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         api_fields_string(f, texts[i], &text);
     api_fields_string(f, "previous_response_id", &a->previous);
-    api_fields_int(f, "max_tool_calls", 1, INT32_MAX, &calls);  // of hosted tools, of which there are none
+    api_fields_int(f, "max_tool_calls", &calls);  // of hosted tools, of which there are none
     api_fields_object(f, "metadata", &ignored);
     if (g->settings.n != 1)
         api_fields_fail(f, "unsupported_value", "n", "Unsupported value: 'n' must be 1; a response is one answer.");
@@ -175,8 +175,8 @@ static void read_fields(struct asked *q)
     struct generation *g = q->g;
     struct api_answer *a = q->answer;
     api_generate_read(g, f, CAN_CHAT);
-    if (!api_generate_limit(g, f, "max_output_tokens", 1))
-        api_generate_limit(g, f, "max_tokens", 1);
+    if (!api_generate_limit(g, f, "max_output_tokens"))
+        api_generate_limit(g, f, "max_tokens");
     api_tools_read(f, &g->r->arena, TOOLS_FLAT, &a->tools);
     g->tools = &a->tools;
     g->settings.tools = a->tools.rules;

@@ -2,7 +2,6 @@
 #include "server/api/sampling.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@ enum {
     MAX_BREAKER_BYTES = 40,  // llama-server cuts them there
     MAX_BAD_WORDS = 256,
     MAX_WORD_BYTES = 256,
-    MAX_LOGPROBS = 20,
 };
 
 struct reader {
@@ -25,31 +23,17 @@ struct reader {
     int vocab;
 };
 
-static void read_float(struct fields *f, const char *name, double min, double max, float *ret_value)
-{
-    double d;
-    if (api_fields_number(f, name, min, max, &d))
-        *ret_value = (float)d;
-}
-
-static void read_small(struct fields *f, const char *name, int min, int max, int *ret_value)
-{
-    int64_t i;
-    if (api_fields_int(f, name, min, max, &i))
-        *ret_value = (int)i;
-}
-
 // ---- numbers
 
 // -1: all; 0: the penalties look at nothing.
 static void read_penalties(struct fields *f, struct sampling *s)
 {
     int last = -1;
-    read_float(f, "presence_penalty", -2, 2, &s->presence_penalty);
-    read_float(f, "frequency_penalty", -2, 2, &s->frequency_penalty);
-    read_float(f, "repeat_penalty", 0.01, 100, &s->repetition_penalty);
-    read_float(f, "repetition_penalty", 0.01, 100, &s->repetition_penalty);
-    read_small(f, "repeat_last_n", -1, INT_MAX, &last);
+    api_fields_float(f, "presence_penalty", &s->presence_penalty);
+    api_fields_float(f, "frequency_penalty", &s->frequency_penalty);
+    api_fields_float(f, "repeat_penalty", &s->repetition_penalty);
+    api_fields_float(f, "repetition_penalty", &s->repetition_penalty);
+    api_fields_small(f, "repeat_last_n", &last);
     if (last == 0) {
         s->presence_penalty = s->frequency_penalty = 0;
         s->repetition_penalty = 1;
@@ -60,35 +44,35 @@ static void read_penalties(struct fields *f, struct sampling *s)
 static void read_sampling(struct fields *f, struct sampling *s)
 {
     int64_t seed;
-    read_float(f, "temperature", 0, 2, &s->temperature);
-    read_float(f, "top_p", 0, 1, &s->top_p);
-    read_float(f, "min_p", 0, 1, &s->min_p);
+    api_fields_float(f, "temperature", &s->temperature);
+    api_fields_float(f, "top_p", &s->top_p);
+    api_fields_float(f, "min_p", &s->min_p);
     read_penalties(f, s);
-    read_small(f, "top_k", -1, INT_MAX, &s->top_k);
+    api_fields_small(f, "top_k", &s->top_k);
     s->top_k = s->top_k < 0 ? 0 : s->top_k;
-    if (api_fields_int(f, "seed", INT64_MIN, INT64_MAX, &seed))
+    if (api_fields_int(f, "seed", &seed))
         s->seed = (uint64_t)seed;
 }
 
 // llama-server's. Its way to turn one off is taken too: -1 standard deviations, no length to look back.
 static void read_further(struct fields *f, struct sampling *s)
 {
-    read_float(f, "typical_p", 0, 1, &s->typical_p);
-    read_float(f, "top_n_sigma", -1, 100, &s->top_n_sigma);
-    read_float(f, "xtc_probability", 0, 1, &s->xtc_probability);
-    read_float(f, "xtc_threshold", 0, 1, &s->xtc_threshold);
-    read_float(f, "dry_multiplier", 0, 100, &s->dry_multiplier);
-    read_float(f, "dry_base", 1, 100, &s->dry_base);
-    read_small(f, "dry_allowed_length", 1, INT_MAX, &s->dry_allowed_length);
-    read_small(f, "dry_penalty_last_n", -1, INT_MAX, &s->dry_last_n);
+    api_fields_float(f, "typical_p", &s->typical_p);
+    api_fields_float(f, "top_n_sigma", &s->top_n_sigma);
+    api_fields_float(f, "xtc_probability", &s->xtc_probability);
+    api_fields_float(f, "xtc_threshold", &s->xtc_threshold);
+    api_fields_float(f, "dry_multiplier", &s->dry_multiplier);
+    api_fields_float(f, "dry_base", &s->dry_base);
+    api_fields_small(f, "dry_allowed_length", &s->dry_allowed_length);
+    api_fields_small(f, "dry_penalty_last_n", &s->dry_last_n);
     if (s->dry_last_n == 0)
         s->dry_multiplier = 0;
-    read_small(f, "mirostat_mode", 0, 2, &s->mirostat);
-    read_small(f, "mirostat", 0, 2, &s->mirostat);
-    read_float(f, "mirostat_tau", 0, 100, &s->mirostat_tau);
-    read_float(f, "mirostat_eta", 0, 1, &s->mirostat_eta);
-    read_float(f, "dynatemp_range", 0, 2, &s->dynatemp_range);
-    read_float(f, "dynatemp_exponent", 0, 100, &s->dynatemp_exponent);
+    api_fields_small(f, "mirostat_mode", &s->mirostat);
+    api_fields_small(f, "mirostat", &s->mirostat);
+    api_fields_float(f, "mirostat_tau", &s->mirostat_tau);
+    api_fields_float(f, "mirostat_eta", &s->mirostat_eta);
+    api_fields_float(f, "dynatemp_range", &s->dynatemp_range);
+    api_fields_float(f, "dynatemp_exponent", &s->dynatemp_exponent);
 }
 
 // ---- lists
@@ -217,9 +201,9 @@ void api_sampling_read(struct fields *f, struct arena *a, int vocab, struct gene
     api_fields_bool(f, "include_stop_str_in_output", &g->include_stop);
     if (api_fields_bool(f, "skip_special_tokens", &skip_control))
         g->show_control = !skip_control;
-    read_small(f, "prompt_logprobs", 0, MAX_LOGPROBS, &g->prompt_logprobs);
+    api_fields_small(f, "prompt_logprobs", &g->prompt_logprobs);
     int probs = 0;
-    read_small(f, "n_probs", 0, MAX_LOGPROBS, &probs);
+    api_fields_small(f, "n_probs", &probs);
     if (probs > 0)
         g->logprobs = probs;
 }

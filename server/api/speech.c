@@ -30,7 +30,8 @@ struct speech {
     enum way way;
     double speed;
     double temperature, top_p, repetition_penalty;  // negative: the model family's
-    int64_t max_tokens, seed;
+    int max_tokens;
+    int64_t seed;
     bool has_seed;
 
     struct stretch *stretch;
@@ -47,7 +48,7 @@ static const struct field speech_fields[] = {
     {"input", FIELD_HONOURED, "!string"},
     {"voice", FIELD_HONOURED, "!string|object"},
     {"response_format", FIELD_HONOURED, "string: mp3 opus flac wav pcm"},
-    {"speed", FIELD_HONOURED, "number 0.25..4"},
+    {"speed", FIELD_HONOURED, "number " FIELD_TEXT(STRETCH_MIN) ".." FIELD_TEXT(STRETCH_MAX)},
     {"stream_format", FIELD_HONOURED, "string: audio sse"},
     {"stream", FIELD_HONOURED, "boolean"},
     {"temperature", FIELD_HONOURED, "number 0..2"},
@@ -176,12 +177,12 @@ static void read_all(struct speech *s, struct fields *f)
     read_input(s, f);
     read_voice(s, f);
     read_format(s, f);
-    api_fields_number(f, "speed", STRETCH_MIN, STRETCH_MAX, &s->speed);
-    api_fields_number(f, "temperature", 0, 2, &s->temperature);
-    api_fields_number(f, "top_p", 0, 1, &s->top_p);
-    api_fields_number(f, "repetition_penalty", 0.01, 10, &s->repetition_penalty);
-    api_fields_int(f, "max_tokens", 1, INT32_MAX, &s->max_tokens);
-    s->has_seed = api_fields_int(f, "seed", INT64_MIN, INT64_MAX, &s->seed);
+    api_fields_number(f, "speed", &s->speed);
+    api_fields_number(f, "temperature", &s->temperature);
+    api_fields_number(f, "top_p", &s->top_p);
+    api_fields_number(f, "repetition_penalty", &s->repetition_penalty);
+    api_fields_small(f, "max_tokens", &s->max_tokens);
+    s->has_seed = api_fields_int(f, "seed", &s->seed);
     api_job_read(&s->job, f);
 }
 
@@ -316,7 +317,7 @@ static void submit(struct speech *s)
     t->speak.len = strlen(s->text);
     t->speak.text = arena_strndup(&t->arena, s->text, t->speak.len);
     t->speak.voice = s->voice ? arena_strdup(&t->arena, s->voice) : NULL;
-    t->speak.max_tokens = (int)s->max_tokens;
+    t->speak.max_tokens = s->max_tokens;
     p->temperature = s->temperature >= 0 ? (float)s->temperature : p->temperature;
     p->top_p = s->top_p >= 0 ? (float)s->top_p : p->top_p;
     p->repetition_penalty = s->repetition_penalty >= 0 ? (float)s->repetition_penalty : p->repetition_penalty;

@@ -193,8 +193,8 @@ static void read_all(struct transcription *t, struct fields *f)
     read_stream(t, f);
     read_include(t, f);
     api_fields_string(f, "prompt", &t->prompt);
-    api_fields_number(f, "temperature", 0, 1, &t->temperature);
-    t->has_seed = api_fields_int(f, "seed", INT64_MIN, INT64_MAX, &seed);
+    api_fields_number(f, "temperature", &t->temperature);
+    t->has_seed = api_fields_int(f, "seed", &seed);
     if (t->has_seed)
         t->seed = (uint64_t)seed;
     api_job_read(&t->job, f);

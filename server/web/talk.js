@@ -1,5 +1,5 @@
-// A conversation: messages, streamed answers with thoughts and calls, and what they cost. A panel's elements are found by
-// its name: NAME-log, NAME-form, NAME-input, NAME-send, NAME-stop-button, NAME-new, NAME-again, NAME-stats, NAME-progress.
+// A conversation: messages, streamed answers with thoughts and calls, and what they cost. Its elements come from a template of
+// the page, with the panel's name in their ids: NAME-log, NAME-form, NAME-input, NAME-send, NAME-stop-button ...
 import { events } from "./api.js";
 import { byId, make, markdown } from "./dom.js";
 
@@ -78,8 +78,19 @@ function meter() {
 
 // ---- the conversation
 
+// Around the settings that the panel has.
+function furnish(name) {
+  const panel = byId(`panel-${name}`), settings = panel.querySelector("details"), parts = byId("conversation").content.cloneNode(true);
+  for (const element of parts.querySelectorAll("[data-part]")) element.id = `${name}-${element.dataset.part}`;
+  parts.querySelector(".log").setAttribute("aria-label", panel.dataset.log);
+  parts.querySelector(".composer textarea").placeholder = panel.dataset.hint;
+  parts.querySelector(".bar").append(settings);
+  panel.append(parts);
+}
+
 // fields() are the request's beside the messages; system() is the system prompt.
 export function talk(name, { currentModel, fields, system = () => "" }) {
+  furnish(name);
   const part = (which) => byId(`${name}-${which}`);
   const log = part("log"), input = part("input"), stats = part("stats");
   let messages = [], running = null;

@@ -88,6 +88,40 @@ static void models(void **state)
     config_done(&c);
 }
 
+// A path alone is a model, too; what begins with / or . is one, whatever is in it. Names may have slashes.
+static void models_by_path(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"/m/Qwen3-0.6B-Q4_0.gguf", "Qwen3-0.6B-Q4_0", "/m/Qwen3-0.6B-Q4_0.gguf"}, {"justaname", "justaname", "justaname"},
+        {"models/Tiny.GGUF", "Tiny", "models/Tiny.GGUF"}, {"/m/MiniLM-L6//", "MiniLM-L6", "/m/MiniLM-L6//"},
+        {"/m/a=b.gguf", "a=b", "/m/a=b.gguf"}, {"./a=b/c.gguf", "c", "./a=b/c.gguf"}, {"a=b.gguf", "a", "b.gguf"},
+        {"org/name=/m/x.gguf", "org/name", "/m/x.gguf"}, {"/m/big-00001-of-00003.gguf", "big", "/m/big-00001-of-00003.gguf"},
+        {"/m/x.safetensors", "x.safetensors", "/m/x.safetensors"}, {"/m/.gguf", ".gguf", "/m/.gguf"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        err e = {0};
+        struct config c;
+        assert_int_equal(load(&c, &e, 2, "--model", cases[i][0]), ERR_OK);
+        assert_string_equal(c.models[0].name, cases[i][1]);
+        assert_string_equal(c.models[0].path, cases[i][2]);
+        config_done(&c);
+    }
+    err e = {0};
+    struct config c;
+    char here[4096];
+    write_file("model = /m/a.gguf\n[model a]\nkv = q8\n");  // its section is found by that name
+    assert_int_equal(load(&c, &e, 2, "--config", path), ERR_OK);
+    assert_int_equal(c.nmodels, 1);
+    assert_string_equal(c.models[0].kv, "q8");
+    config_done(&c);
+    assert_int_equal(load(&c, &e, 2, "--model", "."), ERR_OK);  // a folder has a name also here
+    assert_non_null(getcwd(here, sizeof here));
+    assert_string_equal(c.models[0].name, strrchr(here, '/') + 1);
+    config_done(&c);
+    assert_int_equal(load(&c, &e, 4, "--model", "/m/a.gguf", "--model", "/n/a.gguf"), ERR_INVALID);
+    assert_non_null(strstr(e.text, "model 'a' has two paths, '/m/a.gguf' and '/n/a.gguf'"));
+}
+
 // decision and vocoder: a value for all models, or for the one it names; a section wins.
 static void values_by_model(void **state)
 {
@@ -125,7 +159,10 @@ static void refusals(void **state)
         {NULL, "--nonsense", "1", "unknown option"},
         {NULL, "--pin=maybe", NULL, "neither true nor false"},
         {NULL, "--threads", NULL, "needs a value"},
-        {NULL, "--model", "justapath", "is not NAME=PATH, such as"},
+        {NULL, "--model", "=/m/a", "is neither NAME=PATH, such as"},
+        {NULL, "--model", "a=", "is neither NAME=PATH, such as"},
+        {NULL, "--model", "///", "the path of a file or folder with a name"},
+        {NULL, "--model", "/m/a b.gguf", "space"},
         {NULL, "--model", "a b=/x", "space"},
         {NULL, "--config", NULL, "needs a file"},
         {NULL, "word", NULL, "not an option"},
@@ -185,7 +222,8 @@ static void shipped_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models), cmocka_unit_test(values_by_model),
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models),
+        cmocka_unit_test(models_by_path), cmocka_unit_test(values_by_model),
         cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
     };
     int fd = mkstemp(path);

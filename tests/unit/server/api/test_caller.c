@@ -7,10 +7,14 @@
 static struct api_caller caller;
 static char failed_param[96];
 
+static const struct field none[] = {{"model", FIELD_HONOURED, "string"}};
+API_BODY(here, none, caller);
+
 static void read_caller(struct request *r)
 {
     struct fields f;
     api_fields_init(&f, r);
+    api_fields_check(&f, &here_body);
     api_caller_read(&caller, &f);
     snprintf(failed_param, sizeof failed_param, "%s", f.failed ? f.e.param : "");
 }

@@ -1,9 +1,11 @@
 // cancel.c - see cancel.h. Everything is the thread's own.
 #include "base/cancel.h"
 
+#include <stdint.h>
+
 static _Thread_local struct {
     const struct cancel *watch;
-    size_t done;
+    size_t done, all;
     bool said;
 } mine;
 
@@ -13,7 +15,13 @@ const struct cancel *cancel_watch(const struct cancel *c)
     mine.watch = c;
     mine.done = CANCEL_EVERY;  // the first look asks
     mine.said = false;
+    mine.all = 0;
     return before;
+}
+
+size_t cancel_work(void)
+{
+    return mine.all;
 }
 
 bool cancel_due(size_t work)
@@ -21,6 +29,7 @@ bool cancel_due(size_t work)
     if (!mine.watch)
         return false;
     mine.done += work < CANCEL_EVERY ? work : CANCEL_EVERY;
+    mine.all = work < SIZE_MAX - mine.all ? mine.all + work : SIZE_MAX;
     if (mine.said || mine.done < CANCEL_EVERY)
         return mine.said;
     mine.done = 0;

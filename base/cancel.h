@@ -28,5 +28,7 @@ struct cancel {
 
 // Of this thread from now on; NULL: none. Returns the one before.
 const struct cancel *cancel_watch(const struct cancel *c);
+// Units of this thread's watch that have been told so far: a bound on work that does not depend on the machine. For `asked`, too.
+size_t cancel_work(void);
 bool cancel_due(size_t work);  // so much was done since the last look; true: stop
 MUST_CHECK err_code cancel_check(size_t work, err *e);

@@ -39,7 +39,7 @@ static err_code start(struct engine *en, const struct engine_config *c, err *e)
         return err_set_param(e, ERR_INVALID, "max_running", "max_running is %d, at most %d", c->max_running, MAX_RUNNING);
     en->slots = slot_open(&(struct slot_limits){waiting, running, c->max_waiting_tokens, c->max_waiting_bytes});
     struct sched_config sc = {c->threads, c->pin, running, c->prefill_chunk, &en->memory};
-    en->line = line_new();
+    en->line = line_new(PREP_THREADS);
     if (sched_open(&sc, en->slots, en->line, &en->sched, e))
         return e->code;
     en->prep = prep_open(PREP_THREADS, en->line, en->sched);

@@ -14,5 +14,6 @@ int64_t beneath_size(int folder, const char *path);
 int beneath_link(int from, const char *name, int folder, const char *path);
 // Makes a folder if need be and opens it.
 int beneath_folder(int folder, const char *name);
-// Deletes a file, a link, or a folder with all in it (the links themselves, nothing they lead to). 0, also when there is none.
+// Deletes a file, a link, or a folder with all in it (the links themselves, nothing they lead to). 0, also when there
+// is none.
 int beneath_remove(int folder, const char *name);

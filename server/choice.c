@@ -129,8 +129,10 @@ static bool says(const char *path, const char *quant)
 {
     int no, of;
     size_t n = stem_of(path, &no, &of), m = strlen(quant);
+    const char *before = is_quant(quant, m) ? "-._/" : "-./";  // not the 0 of Q4_0
     for (size_t i = 0; i + m <= n; i++)
-        if ((i == 0 || strchr("-._/", path[i - 1])) && !strncasecmp(path + i, quant, m) && (i + m == n || strchr("-./", path[i + m])))
+        if ((i == 0 || strchr(before, path[i - 1])) && !strncasecmp(path + i, quant, m) &&
+            (i + m == n || strchr("-./", path[i + m])))
             return true;
     return false;
 }
@@ -141,8 +143,8 @@ struct candidates {
     int files[CHOICE_MAX], n;
 };
 
-static void narrow(const struct hub_listing *l, const struct candidates *all, const char *quant, bool exact, struct candidates *out,
-                   const char *folder)
+static void narrow(const struct hub_listing *l, const struct candidates *all, const char *quant, bool exact,
+                   struct candidates *out, const char *folder)
 {
     char label[CHOICE_LABEL];
     out->n = 0;
@@ -154,8 +156,8 @@ static void narrow(const struct hub_listing *l, const struct candidates *all, co
 }
 
 // Of a quantisation: those whose name says just it, else those that say it among other things (UD-Q4_K_XL).
-static void of_quant(const struct hub_listing *l, const struct candidates *all, const char *quant, struct candidates *out,
-                     const char *folder)
+static void of_quant(const struct hub_listing *l, const struct candidates *all, const char *quant,
+                     struct candidates *out, const char *folder)
 {
     narrow(l, all, quant, true, out, folder);
     if (out->n == 0)
@@ -186,9 +188,14 @@ static err_code refuse(const struct hub_listing *l, const struct modelref *r, co
     struct buf b;
     buf_init(&b, 600);
     names_of(l, fit->n ? fit : all, !fit->n, &b);
-    err_code rc = fit->n ? err_set(e, ERR_INVALID, "%s has several files of this kind, name one as %s/FILE: %s", r->repo, r->repo, b.data)
-                  : *r->quant ? err_set(e, ERR_NOT_FOUND, "%s has no GGUF of %s; it has %s", r->repo, r->quant, b.data)
-                              : err_set(e, ERR_INVALID, "%s has several GGUF models, name one as %s:QUANT: %s", r->repo, r->repo, b.data);
+    err_code rc;
+    if (fit->n)
+        rc = err_set(e, ERR_INVALID, "%s has several files of this kind, name one as %s/FILE: %s", r->repo, r->repo,
+                     b.data);
+    else if (*r->quant)
+        rc = err_set(e, ERR_NOT_FOUND, "%s has no GGUF of %s; it has %s", r->repo, r->quant, b.data);
+    else
+        rc = err_set(e, ERR_INVALID, "%s has several GGUF models, name one as %s:QUANT: %s", r->repo, r->repo, b.data);
     buf_done(&b);
     return rc;
 }
@@ -203,7 +210,8 @@ static err_code add_parts(const struct hub_listing *l, int first, struct choice 
     for (int i = 1; of > 1 && i <= of && !rc; i++) {
         snprintf(part, sizeof part, "%.*s-%05d-of-%05d%s", (int)stem, path, i, of, path + strlen(path) - 5);
         int file = find(l, part);
-        rc = file < 0 ? err_set(e, ERR_NOT_FOUND, "the hub has not '%.200s', a part of a split model", part) : add(c, file, e);
+        rc = file < 0 ? err_set(e, ERR_NOT_FOUND, "the hub has not '%.200s', a part of a split model", part)
+                      : add(c, file, e);
     }
     return rc;
 }
@@ -229,7 +237,9 @@ err_code choice_gguf(const struct hub_listing *l, const struct modelref *r, stru
         if (is_model(l->files[i].path) && below(l->files[i].path, r->subdir))
             all.files[all.n++] = i;
     if (all.n == 0)
-        return *r->quant ? err_set(e, ERR_NOT_FOUND, "%s has no GGUF files%s%s", r->repo, *r->subdir ? " in " : "", r->subdir) : ERR_OK;
+        return !*r->quant ? ERR_OK
+                          : err_set(e, ERR_NOT_FOUND, "%s has no GGUF files%s%s", r->repo, *r->subdir ? " in " : "",
+                                    r->subdir);
     if (*r->quant)
         of_quant(l, &all, r->quant, &fit, r->subdir);
     else if (all.n == 1)
@@ -283,12 +293,14 @@ static err_code add_shards(struct folder_choice *f, const char *folder, int inde
         const char *name = json_string_value(value);
         err why;
         if (!name || modelref_check_path(name, &why) || strchr(name, '/') || !ends_with(name, ".safetensors")) {
-            rc = err_set(e, ERR_CORRUPT, "'%s' names a shard that is no plain .safetensors file", f->l->files[index].path);
+            rc = err_set(e, ERR_CORRUPT, "'%s' names a shard that is no plain .safetensors file",
+                         f->l->files[index].path);
             break;
         }
         int file = find_in(f->l, folder, name, "");
-        rc = file < 0 ? err_set(e, ERR_NOT_FOUND, "the hub has not '%s', which '%s' names", name, f->l->files[index].path)
-                      : add(f->c, file, e);
+        rc = file < 0
+                 ? err_set(e, ERR_NOT_FOUND, "the hub has not '%s', which '%s' names", name, f->l->files[index].path)
+                 : add(f->c, file, e);
         if (rc)
             break;
         f->weights++;
@@ -365,9 +377,11 @@ static err_code add_pipeline(struct folder_choice *f, const char *root, int file
     if (read_json(f, file, &j, e))
         return e->code;
     err_code rc = ERR_OK;
-    json_object_foreach(j, name, value)
-        if (!rc && json_is_array(value) && strcmp(name, "safety_checker") != 0 && strcmp(name, "feature_extractor") != 0)
+    json_object_foreach(j, name, value) {
+        bool unread = !strcmp(name, "safety_checker") || !strcmp(name, "feature_extractor");  // by any family here
+        if (!rc && json_is_array(value) && !unread)
             rc = add_part(f, root, name, e);
+    }
     json_decref(j);
     return rc;
 }
@@ -402,14 +416,15 @@ static err_code no_weights(const struct hub_listing *l, const struct modelref *r
     }
     if (left)
         buf_printf(&b, " and %d more", left);
-    err_code rc = err_set(e, ERR_UNSUPPORTED, "%s%s%s has neither GGUF nor safetensors, and other weights are not supported; it has %s",
+    err_code rc = err_set(e, ERR_UNSUPPORTED,
+                          "%s%s%s has neither GGUF nor safetensors, and other weights are not supported; it has %s",
                           r->repo, *r->subdir ? "/" : "", r->subdir, b.len ? b.data : "nothing");
     buf_done(&b);
     return rc;
 }
 
-err_code choice_folder(const struct hub_listing *l, const struct modelref *r, choice_read *read, void *ud, struct choice *ret,
-                       err *e)
+err_code choice_folder(const struct hub_listing *l, const struct modelref *r, choice_read *read, void *ud,
+                       struct choice *ret, err *e)
 {
     struct folder_choice f = {l, ret, read, ud, 0};
     *ret = (struct choice){0};

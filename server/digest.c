@@ -23,7 +23,8 @@ struct digest {
 static void start(struct digest *d)
 {
     char head[40];
-    if (gnutls_hash_init(&d->sha256, GNUTLS_DIG_SHA256) || (d->with_blob && gnutls_hash_init(&d->blob, GNUTLS_DIG_SHA1)))
+    if (gnutls_hash_init(&d->sha256, GNUTLS_DIG_SHA256) ||
+        (d->with_blob && gnutls_hash_init(&d->blob, GNUTLS_DIG_SHA1)))
         abort();  // out of memory: see mem.h
     if (!d->with_blob)
         return;

@@ -282,6 +282,23 @@ static err_code start_again(struct fetch_part *p, err *e)
     return ERR_OK;
 }
 
+// A page of a proxy or of an error in the place of the file shows by its length, before anything is written.
+static err_code check_length(struct fetch *f, err *e)
+{
+    curl_off_t length = -1;
+    char *type = NULL, shown[64] = "";
+    uint64_t size = f->part->size;
+    curl_easy_getinfo(f->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    curl_easy_getinfo(f->curl, CURLINFO_CONTENT_TYPE, &type);
+    if (length < 0 || size == FETCH_SIZE_UNKNOWN || (uint64_t)length == size)
+        return ERR_OK;
+    if (type)
+        keep(shown, sizeof shown, type, strcspn(type, ";"));
+    f->error_passes = true;
+    return err_set(e, ERR_CORRUPT, "%s sends %lld bytes%s%s instead of the file's %llu", f->at.host, (long long)length,
+                   *shown ? " of " : "", shown, (unsigned long long)size);
+}
+
 // Before the first byte of a file, also of an empty one.
 static err_code begin_file(struct fetch *f, err *e)
 {
@@ -294,7 +311,7 @@ static err_code begin_file(struct fetch *f, err *e)
         p->etag[0] = 0;
         return err_set(e, ERR_CORRUPT, "%s answered with another range of the file than was asked for", f->at.host);
     }
-    if (!partial && p->have && start_again(p, e))
+    if (!partial && (check_length(f, e) || (p->have && start_again(p, e))))
         return e->code;
     if (partial) {
         p->pieced = true;
@@ -308,14 +325,17 @@ static err_code begin_file(struct fetch *f, err *e)
 static err_code write_file(struct fetch_part *p, const char *bytes, size_t n, err *e)
 {
     if (p->size != FETCH_SIZE_UNKNOWN && n > p->size - p->have)
-        return err_set(e, ERR_CORRUPT, "more than the %llu bytes that the hub's listing says", (unsigned long long)p->size);
+        return err_set(e, ERR_CORRUPT, "more than the %llu bytes that the hub's listing says",
+                       (unsigned long long)p->size);
     for (size_t done = 0; done < n;) {
         ssize_t k = write(p->fd, bytes + done, n - done);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return err_set(e, ERR_IO, "cannot write: %s%s", k ? strerror(errno) : "nothing was written",
-                           k && (errno == ENOSPC || errno == EDQUOT) ? "; what arrived is kept, the pull goes on when there is room" : "");
+                           k && (errno == ENOSPC || errno == EDQUOT)
+                               ? "; what arrived is kept, the pull goes on when there is room"
+                               : "");
         digest_add(p->digest, bytes + done, (size_t)k);
         p->have += (uint64_t)k;
         done += (size_t)k;
@@ -332,7 +352,7 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *ud)
     (void)one;
     curl_easy_getinfo(f->curl, CURLINFO_RESPONSE_CODE, &f->status);
     if (f->status / 100 != 2)
-        rc = (f->header_bytes += n) > ERROR_BODY ? ERR_TOO_LARGE : ERR_OK;  // read for the connection's sake, never shown
+        rc = (f->header_bytes += n) > ERROR_BODY ? ERR_TOO_LARGE : ERR_OK;  // read for the connection, never shown
     else if (f->text && !buf_add(f->text, bytes, n))
         rc = err_set(&f->error, ERR_TOO_LARGE, "the answer of %s has more than %zu bytes", f->at.host, f->text->max);
     else if (f->part && !f->body_began)
@@ -444,9 +464,10 @@ static err_code transfer_error(struct fetch *f, CURLcode code, bool *ret_again, 
         return e->code;
     }
     if (f->refused[0])
-        return err_set_param(e, ERR_INVALID, "hub_allow_private",
-                             "%s has the address %s, which is not public; a hub of your own is allowed by hub_allow_private = %s",
-                             f->at.host, f->refused, f->at.host);
+        return err_set_param(
+            e, ERR_INVALID, "hub_allow_private",
+            "%s has the address %s, which is not public; a hub of your own is allowed by hub_allow_private = %s",
+            f->at.host, f->refused, f->at.host);
     switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
@@ -491,8 +512,10 @@ static err_code finish(struct fetch *f, bool *ret_again, err *e)
     struct fetch_part *p = f->part;
     if (!p)
         return ERR_OK;
-    if (!f->body_began && begin_file(f, e))
+    if (!f->body_began && begin_file(f, e)) {
+        *ret_again = f->error_passes;
         return e->code;
+    }
     if (p->size != FETCH_SIZE_UNKNOWN && p->have != p->size) {
         *ret_again = true;
         return err_set(e, ERR_IO, "%s ended the file after %llu of %llu bytes", f->at.host, (unsigned long long)p->have,
@@ -563,7 +586,8 @@ static bool try_later(struct fetch *f, int tries, err *e)
     if (f->wait_s > FETCH_WAIT_MAX_S) {
         char text[sizeof e->text];
         snprintf(text, sizeof text, "%.400s", e->text);
-        err_set_retry(e, e->code, (int)(f->wait_s < 2000000 ? f->wait_s * 1000 : 0), "%s; it asks to wait %ld s", text, f->wait_s);
+        err_set_retry(e, e->code, (int)(f->wait_s < 2000000 ? f->wait_s * 1000 : 0), "%s; it asks to wait %ld s", text,
+                      f->wait_s);
         return false;
     }
     if (f->wait_s >= 0)
@@ -643,8 +667,10 @@ static err_code set_token(struct fetch *f, err *e)
         if (t[i] <= ' ' || t[i] >= 127)
             return err_set(e, ERR_INVALID, "the hub's token has a character that no token has");
     if (!f->hub.tls && !f->hub_is_address && !is_listed(f, &f->hub))
-        return err_set_param(e, ERR_INVALID, "hub_url", "a token is set, and plain http would show it to others on its way to %s: "
-                             "use https, or name the host in hub_allow_private", f->hub.host);
+        return err_set_param(e, ERR_INVALID, "hub_url",
+                             "a token is set, and plain http would show it to others on its way to %s: "
+                             "use https, or name the host in hub_allow_private",
+                             f->hub.host);
     snprintf(f->authorization, sizeof f->authorization, "Authorization: Bearer %s", t);
     return ERR_OK;
 }

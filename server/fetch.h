@@ -6,11 +6,12 @@
 //     fetch_file(f, url, &part, &e);            // goes on where it was cut off, also within the call
 //     fetch_close(f);
 //
-// What is never done, whatever the hub, a redirect or the name service say: a connection to an address that is not public
-// (address.h), looked at when it is made, unless it is the hub's own, written as an address, or a host of private_hosts;
-// another protocol than http and https; http where the hub's own URL is https, or to another host (private_hosts excepted);
-// the token to another scheme, host or port than the hub's; a proxy that only the environment names; more than
-// FETCH_REDIRECTS redirects, FETCH_HEADERS of headers, or of a body than was expected. Certificates are verified.
+// What is never done, whatever the hub, a redirect or the name service say: a connection to an address that is not
+// public (address.h), looked at when it is made, unless it is the hub's own, written as an address, or a host of
+// private_hosts; another protocol than http and https; http where the hub's own URL is https, or to another host
+// (private_hosts excepted); the token to another scheme, host or port than the hub's; a proxy that only the environment
+// names; more than FETCH_REDIRECTS redirects, FETCH_HEADERS of headers, or of a body than was expected. Certificates
+// are verified.
 //
 // Failures that may pass (no connection, a cut or silent one, 408, 425, 429, 5xx) are tried again, after Retry-After or
 // with growing pauses; a try that brought bytes starts the count again. Nothing limits the time of a whole file.
@@ -24,7 +25,9 @@
 #include "base/err.h"
 #include "server/digest.h"
 
-enum { FETCH_REDIRECTS = 8, FETCH_HEADERS = 64 << 10, FETCH_WAIT_MAX_S = 300, FETCH_ETAG = 256, FETCH_TOKEN_MAX = 1024 };
+enum {
+    FETCH_REDIRECTS = 8, FETCH_HEADERS = 64 << 10, FETCH_WAIT_MAX_S = 300, FETCH_ETAG = 256, FETCH_TOKEN_MAX = 1024
+};
 
 struct fetch_config {
     const char *hub_url;               // http(s)://HOST[:PORT][/PATH]

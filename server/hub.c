@@ -67,7 +67,8 @@ static const char *text_of(const json_t *o, const char *name)
 static err_code read_file(const json_t *o, struct hub_listing *l, err *e)
 {
     struct hub_file *f = &l->files[l->nfiles];
-    const json_t *name = json_object_get(o, "rfilename"), *size = json_object_get(o, "size"), *lfs = json_object_get(o, "lfs");
+    const json_t *name = json_object_get(o, "rfilename"), *size = json_object_get(o, "size"),
+                 *lfs = json_object_get(o, "lfs");
     const char *path = json_string_value(name), *blob = text_of(o, "blobId"), *sha256 = text_of(lfs, "sha256");
     if (!path || strlen(path) != json_string_length(name))
         return err_set(e, ERR_CORRUPT, "it has a file without a name, or with a NUL in it");
@@ -125,8 +126,9 @@ err_code hub_parse(const char *json, size_t len, struct hub_listing *ret_listing
     struct hub_listing l = {0};
     json_error_t at;
     json_t *root = json_loadb(json, len, JSON_ALLOW_NUL, &at);
-    err_code rc = json_is_object(root) ? read_all(root, &l, e)
-                                       : err_set(e, ERR_CORRUPT, "it is no JSON object%s%s", root ? "" : ": ", root ? "" : at.text);
+    err_code rc = json_is_object(root)
+                      ? read_all(root, &l, e)
+                      : err_set(e, ERR_CORRUPT, "it is no JSON object%s%s", root ? "" : ": ", root ? "" : at.text);
     json_decref(root);
     if (rc) {
         err_wrap(e, "the hub's listing is refused");
@@ -157,20 +159,25 @@ err_code hub_explain(const struct fetch *f, const char *hub_url, const struct mo
     if (!strcmp(code, "EntryNotFound"))
         return err_set(e, ERR_NOT_FOUND, "%s has not a file that its own listing names", r->repo);
     if (gated && has_token)
-        return err_set(e, ERR_INVALID, "%s is gated, and the token that is set has no access: ask for it at %s/%s", r->repo, hub_url,
-                       r->repo);
+        return err_set(e, ERR_INVALID, "%s is gated, and the token that is set has no access: ask for it at %s/%s",
+                       r->repo, hub_url, r->repo);
     if (gated || status == 403)
-        return err_set(e, ERR_INVALID, "%s is %s: ask for access at %s/%s, then give a token with HF_TOKEN or hub_token_file",
-                       r->repo, gated ? "gated" : "not open to everybody", hub_url, r->repo);
+        return err_set(e, ERR_INVALID,
+                       "%s is %s: ask for access at %s/%s, then give a token with HF_TOKEN or hub_token_file", r->repo,
+                       gated ? "gated" : "not open to everybody", hub_url, r->repo);
     if (status == 401 && has_token)
-        return err_set(e, ERR_INVALID, "%s knows no model %s that the token may see, or not the token", hub_url, r->repo);
+        return err_set(e, ERR_INVALID, "%s knows no model %s that the token may see, or not the token", hub_url,
+                       r->repo);
     if (status == 401)
-        return err_set(e, ERR_NOT_FOUND, "%s has no model %s, or only for those who are let in: for a private or gated one give a "
-                       "token with HF_TOKEN or hub_token_file", hub_url, r->repo);
+        return err_set(e, ERR_NOT_FOUND,
+                       "%s has no model %s, or only for those who are let in: for a private or gated one give a "
+                       "token with HF_TOKEN or hub_token_file",
+                       hub_url, r->repo);
     return err_set(e, ERR_NOT_FOUND, "%s has no model %s", hub_url, r->repo);
 }
 
-err_code hub_list(struct fetch *f, const char *hub_url, const struct modelref *r, struct hub_listing *ret_listing, err *e)
+err_code hub_list(struct fetch *f, const char *hub_url, const struct modelref *r, struct hub_listing *ret_listing,
+                  err *e)
 {
     char *url = listing_url(hub_url, r), *text = NULL;
     size_t len;

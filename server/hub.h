@@ -35,9 +35,10 @@ struct hub_listing {
     int nfiles;
 };
 
-// The listing. Errors say what a 401, 403 or 404 means. A name that is no file's, such as "../x", refuses the whole listing.
-MUST_CHECK err_code hub_list(struct fetch *f, const char *hub_url, const struct modelref *r, struct hub_listing *ret_listing,
-                             err *e);
+// The listing. Errors say what a 401, 403 or 404 means. A name that is no file's, such as "../x", refuses the whole
+// listing.
+MUST_CHECK err_code hub_list(struct fetch *f, const char *hub_url, const struct modelref *r,
+                             struct hub_listing *ret_listing, err *e);
 MUST_CHECK err_code hub_parse(const char *json, size_t len, struct hub_listing *ret_listing, err *e);
 void hub_listing_done(struct hub_listing *l);
 

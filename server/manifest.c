@@ -82,8 +82,8 @@ void manifest_write(const struct manifest *m, struct buf *out)
         json_array_append_new(files, json_pack("{ss sI ss ss}", "path", m->files[i].path, "size",
                                                (json_int_t)m->files[i].size, "sha256", m->files[i].sha256, "blob",
                                                m->files[i].blob));
-    json_t *root = json_pack("{si ss ss ss ss ss sI sI so}", "format", FORMAT, "name", modelref_text(&m->ref, name), "hub",
-                             m->hub, "commit", m->commit, "type", m->type, "serve", m->serve, "pulled",
+    json_t *root = json_pack("{si ss ss ss ss ss sI sI so}", "format", FORMAT, "name", modelref_text(&m->ref, name),
+                             "hub", m->hub, "commit", m->commit, "type", m->type, "serve", m->serve, "pulled",
                              (json_int_t)m->pulled_unix_s, "size", (json_int_t)manifest_bytes(m), "files", files);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!text)

@@ -59,7 +59,8 @@ static err_code read_words(int nargs, char **args, struct words *w, err *e)
     *w = (struct words){0};
     for (int i = 0; i < nargs; i++) {
         char *arg = args[i];
-        if (take_flag(arg, "--quiet", &w->quiet) || take_flag(arg, "--json", &w->json) || take_flag(arg, "--verify", &w->verify))
+        if (take_flag(arg, "--quiet", &w->quiet) || take_flag(arg, "--json", &w->json) ||
+            take_flag(arg, "--verify", &w->verify))
             continue;
         bool option = strncmp(arg, "--", 2) == 0;
         if (!option && w->nnames == MAX_NAMES)
@@ -150,19 +151,23 @@ static int columns(void)
 
 static void draw(struct screen *s, const struct pull_progress *p)
 {
-    char have[32], size[32], speed[32], left[32] = "", line[256];
+    char have[32], size[32], amount_s[32], speed[48] = "", left[32] = "", line[256];
     uint64_t missing = p->all_size > p->all_have ? p->all_size - p->all_have : 0;
     if (s->speed > 1 && missing) {
         long t = (long)((double)missing / s->speed);
         if (t < 100 * 3600)
-            snprintf(left, sizeof left, t >= 3600 ? ", %ld:%02ld:%02ld left" : ", %.0ld%02ld:%02ld left", t / 3600, t / 60 % 60, t % 60);
+            snprintf(left, sizeof left, t >= 3600 ? ", %ld:%02ld:%02ld left" : ", %.0ld%02ld:%02ld left", t / 3600,
+                     t / 60 % 60, t % 60);
     }
+    if (s->speed > 1)
+        snprintf(speed, sizeof speed, "  %s/s", amount((uint64_t)s->speed, amount_s));
     int room = columns() - 1;
     const char *name = p->path;
     size_t n = strlen(name), most = room > 70 ? (size_t)room - 50 : 20;
-    snprintf(line, sizeof line, "%3.0f%%  %s of %s  %s/s%s", p->size ? 100.0 * (double)p->have / (double)p->size : 100.0,
-             amount(p->have, have), amount(p->size, size), amount((uint64_t)s->speed, speed), left);
-    fprintf(stderr, "\r\033[K%s%s  %.*s", n > most ? "..." : "", n > most ? name + n - most + 3 : name, room > 20 ? room : 20, line);
+    snprintf(line, sizeof line, "%3.0f%%  %s of %s%s%s", p->size ? 100.0 * (double)p->have / (double)p->size : 100.0,
+             amount(p->have, have), amount(p->size, size), speed, left);
+    fprintf(stderr, "\r\033[K%s%s  %.*s", n > most ? "..." : "", n > most ? name + n - most + 3 : name,
+            room > 20 ? room : 20, line);
     fflush(stderr);
     s->drawn = true;
 }
@@ -184,7 +189,8 @@ static void finished(struct screen *s, const struct pull_progress *p, int64_t no
     double t = (double)(now - s->began_ns) * 1e-9;
     clear_line(s);
     if (t > 0.5)
-        fprintf(stderr, "%s  %s, %s/s\n", p->path, amount(p->size, size), amount((uint64_t)((double)(p->size - s->began) / t), speed));
+        fprintf(stderr, "%s  %s, %s/s\n", p->path, amount(p->size, size),
+                amount((uint64_t)((double)(p->size - s->began) / t), speed));
     else
         fprintf(stderr, "%s  %s\n", p->path, amount(p->size, size));
     s->path = NULL;
@@ -263,7 +269,7 @@ static int print_list(const struct modelstore *s, const struct modelstore_list *
         int n = (int)strlen(modelref_text(&l->models[i].ref, name));
         width = n > width ? n : width;
     }
-    if (l->nmodels + l->npartial == 0) {
+    if (l->nmodels + l->npartial + l->ndamaged == 0) {
         fprintf(stderr, "no models in '%s'; oxinferd pull OWNER/NAME fetches one\n", modelstore_path(s));
         return 0;
     }
@@ -341,23 +347,32 @@ int modelcommand_pull(int nargs, char **args)
     return status;
 }
 
+static int show_list(const struct words *w, err *e)
+{
+    struct modelstore *s = NULL;
+    struct modelstore_list l = {0};
+    err_code rc = modelstore_open(w->config.store_dir, false, &s, e);
+    if (rc == ERR_NOT_FOUND) {  // nothing was pulled yet
+        fprintf(stderr, "no models: %s\n", e->text);
+        return w->json ? puts("[]") < 0 : 0;
+    }
+    if (!rc)
+        rc = modelstore_list(s, &l, e);
+    int status = rc ? fail(e) : w->json ? print_list_json(s, &l) : print_list(s, &l);
+    if (l.ndamaged)
+        status = fail(&l.damage);
+    modelstore_list_done(&l);
+    modelstore_close(s);
+    return status;
+}
+
 int modelcommand_list(int nargs, char **args)
 {
     struct words w;
-    struct modelstore *s = NULL;
-    struct modelstore_list l = {0};
     err e = {0};
     if (read_words(nargs, args, &w, &e))
         return fail(&e);
-    int status = w.nnames ? misuse("list takes no name") : 0;
-    if (!status && modelstore_open(w.config.store_dir, true, &s, &e))
-        status = fail(&e);
-    if (!status && modelstore_list(s, &l, &e))
-        status = fail(&e);
-    if (!status)
-        status = w.json ? print_list_json(s, &l) : print_list(s, &l);
-    modelstore_list_done(&l);
-    modelstore_close(s);
+    int status = w.nnames ? misuse("list takes no name") : show_list(&w, &e);
     config_done(&w.config);
     return status;
 }
@@ -377,7 +392,8 @@ static void print_model(const struct modelstore *s, const struct manifest *m)
            modelref_text(&m->ref, name), m->hub, m->commit, m->type, amount(manifest_bytes(m), size), path);
     free(path);
     for (int i = 0; i < m->nfiles; i++)
-        printf("file         %s  %" PRIu64 " bytes  sha256 %s\n", m->files[i].path, m->files[i].size, m->files[i].sha256);
+        printf("file         %s  %" PRIu64 " bytes  sha256 %s\n", m->files[i].path, m->files[i].size,
+               m->files[i].sha256);
     puts("oxinferd show with the path says what is in it.");
 }
 
@@ -390,7 +406,7 @@ int modelcommand_show(int nargs, char **args)
     if (read_words(nargs, args, &w, &e))
         return fail(&e);
     int status = w.nnames == 1 ? 0 : misuse("expected show NAME or show PATH");
-    if (!status && modelstore_open(w.config.store_dir, true, &s, &e))
+    if (!status && modelstore_open(w.config.store_dir, false, &s, &e))
         status = fail(&e);
     if (!status)
         status = find(s, w.names[0], &m);
@@ -433,7 +449,7 @@ int modelcommand_rm(int nargs, char **args)
     if (read_words(nargs, args, &w, &e))
         return fail(&e);
     int status = w.nnames ? 0 : misuse("expected rm NAME");
-    if (!status && modelstore_open(w.config.store_dir, true, &s, &e))
+    if (!status && modelstore_open(w.config.store_dir, false, &s, &e))
         status = fail(&e);
     for (int i = 0; i < w.nnames && !status; i++)
         status = remove_one(s, w.names[i]);

@@ -1,4 +1,5 @@
-// modelcommand.h - oxinferd pull, list, show NAME and rm: the model store from the command line. Exit statuses as in main.c.
+// modelcommand.h - oxinferd pull, list, show NAME and rm: the model store from the command line. Exit statuses as in
+// main.c.
 //
 // What scripts read goes to standard output (--json: JSON), progress and reasons to standard error.
 #pragma once

@@ -52,8 +52,10 @@ err_code modelpath_find(const struct config *c, const char *value, char **ret_pa
         return e->code;
     err_code rc = find_stored(c, &r, ret_path, &why);
     if (rc == ERR_NOT_FOUND || rc == ERR_CORRUPT)
-        return err_set_param(e, ERR_NOT_FOUND, "model", "there is no file or folder '%s'; to fetch the model of that name: oxinferd pull %s%s%s",
-                             value, modelref_text(&r, name), rc == ERR_CORRUPT ? ". " : "", rc == ERR_CORRUPT ? why.text : "");
+        return err_set_param(e, ERR_NOT_FOUND, "model",
+                             "there is no file or folder '%s'; to fetch the model of that name: oxinferd pull %s%s%s",
+                             value, modelref_text(&r, name), rc == ERR_CORRUPT ? ". " : "",
+                             rc == ERR_CORRUPT ? why.text : "");
     if (rc) {
         *e = why;
         return rc;

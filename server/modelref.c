@@ -26,7 +26,8 @@ static bool is_device(const char *part, size_t n)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strlen(names[i]) == stem && !strncasecmp(names[i], part, stem))
             return true;
-    return stem == 4 && (!strncasecmp(part, "com", 3) || !strncasecmp(part, "lpt", 3)) && isdigit((unsigned char)part[3]);
+    return stem == 4 && (!strncasecmp(part, "com", 3) || !strncasecmp(part, "lpt", 3)) &&
+           isdigit((unsigned char)part[3]);
 }
 
 static const char *wrong_part(const char *part, size_t n)

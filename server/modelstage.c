@@ -24,8 +24,10 @@ struct modelstage {
 
 static err_code failed(const struct modelstage *st, const char *what, err *e)
 {
-    const char *hint = errno == ENOSPC || errno == EDQUOT ? "; nothing is lost, the pull goes on when there is room" : "";
-    return err_set(e, ERR_IO, "%s in '%s/%s': %s%s", what, modelstore_path(st->store), st->stage, strerror(errno), hint);
+    const char *hint =
+        errno == ENOSPC || errno == EDQUOT ? "; nothing is lost, the pull goes on when there is room" : "";
+    return err_set(e, ERR_IO, "%s in '%s/%s': %s%s", what, modelstore_path(st->store), st->stage, strerror(errno),
+                   hint);
 }
 
 static err_code write_text(int folder, const char *name, const char *text, size_t n, bool durable)

@@ -6,8 +6,8 @@
 //     modelstage_close(st);
 //
 // Parts are named by their content (a digest in hexadecimal, called key here), so whatever the hub calls its files, and
-// whichever of its versions is pulled, what is there already is used. A process that is killed at any point leaves parts
-// of which the whole ones are whole. One thread.
+// whichever of its versions is pulled, what is there already is used. A process that is killed at any point leaves
+// parts of which the whole ones are whole. One thread.
 #pragma once
 
 #include <stdbool.h>
@@ -43,5 +43,7 @@ void modelstage_drop_part(struct modelstage *st, const char *key);
 bool modelstage_reuse(struct modelstage *st, const char *path, const char *key);
 // Bytes free for the store's owner.
 uint64_t modelstage_free_bytes(const struct modelstage *st);
-// Puts the files in place under their names, keys[i] for m->files[i], and makes it the model. What was staged is gone then.
-MUST_CHECK err_code modelstage_publish(struct modelstage *st, const struct manifest *m, const char *const *keys, err *e);
+// Puts the files in place under their names, keys[i] for m->files[i], and makes it the model. What was staged is gone
+// then.
+MUST_CHECK err_code modelstage_publish(struct modelstage *st, const struct manifest *m, const char *const *keys,
+                                       err *e);

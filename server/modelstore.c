@@ -31,7 +31,8 @@ static char *default_path(void)
 {
     static const struct {
         const char *variable, *below;
-    } places[] = {{"STATE_DIRECTORY", "models"}, {"XDG_DATA_HOME", "oxinferd/models"}, {"HOME", ".local/share/oxinferd/models"}};
+    } places[] = {
+        {"STATE_DIRECTORY", "models"}, {"XDG_DATA_HOME", "oxinferd/models"}, {"HOME", ".local/share/oxinferd/models"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const char *at = getenv(places[i].variable);
         if (!at || at[0] != '/')
@@ -62,13 +63,15 @@ err_code modelstore_open(const char *dir, bool create, struct modelstore **ret_s
 {
     char *path = dir && *dir ? mem_strdup(dir) : default_path();
     if (!path)
-        return err_set_param(e, ERR_INVALID, "store_dir", "there is no place for models: set store_dir, XDG_DATA_HOME or HOME");
+        return err_set_param(e, ERR_INVALID, "store_dir",
+                             "there is no place for models: set store_dir, XDG_DATA_HOME or HOME");
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && create && make_folders(path))
         fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char *whole = fd >= 0 ? realpath(path, NULL) : NULL;
     if (!whole) {
-        err_set_param(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "store_dir", "the model store '%s': %s", path, strerror(errno));
+        err_set_param(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "store_dir", "the model store '%s': %s", path,
+                      strerror(errno));
         if (fd >= 0)
             close(fd);
         free(path);
@@ -122,7 +125,8 @@ static err_code read_manifest(const struct modelstore *s, const char *folder, st
     struct buf text;
     char expected[MODELREF_FOLDER];
     buf_init(&text, MANIFEST_MAX_BYTES);
-    int at = open_model(s, folder), fd = at < 0 ? -1 : openat(at, MANIFEST_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int at = open_model(s, folder),
+        fd = at < 0 ? -1 : openat(at, MANIFEST_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     err_code rc = ERR_OK;
     if (fd < 0)
         rc = err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_CORRUPT, "%s", strerror(errno));
@@ -183,7 +187,8 @@ static void staged_name(const struct modelstore *s, const char *folder, char out
 {
     struct modelref r;
     err ignored;
-    int at = open_model(s, folder), fd = at < 0 ? -1 : openat(at, "name", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    int at = open_model(s, folder),
+        fd = at < 0 ? -1 : openat(at, "name", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? 0 : read(fd, out, MODELREF_TEXT - 1);
     out[n > 0 ? n : 0] = 0;
     if (modelref_parse(out, &r, &ignored))
@@ -197,7 +202,8 @@ static void staged_name(const struct modelstore *s, const char *folder, char out
 static uint64_t staged_bytes(const struct modelstore *s, const char *folder)
 {
     uint64_t sum = 0;
-    int at = open_model(s, folder), fd = at < 0 ? -1 : openat(at, "parts", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int at = open_model(s, folder),
+        fd = at < 0 ? -1 : openat(at, "parts", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     for (struct dirent *it; d && (it = readdir(d));) {
         struct stat st;
@@ -228,8 +234,10 @@ err_code modelstore_list(struct modelstore *s, struct modelstore_list *ret_list,
             struct modelstore_partial *p = &l.partial[l.npartial++];
             p->bytes = staged_bytes(s, names[i]);
             staged_name(s, names[i], p->name);
-        } else if (names[i][0] != '.' && !read_manifest(s, names[i], &l.models[l.nmodels], &ignored)) {
-            l.nmodels++;  // what has no manifest is no model
+        } else if (names[i][0] != '.') {
+            err_code rc = read_manifest(s, names[i], &l.models[l.nmodels], l.ndamaged ? &ignored : &l.damage);
+            l.nmodels += !rc;
+            l.ndamaged += rc && rc != ERR_NOT_FOUND;  // what has no manifest is no model
         }
     }
     free_names(names, n);
@@ -286,7 +294,8 @@ err_code modelstore_get(struct modelstore *s, const struct modelref *r, struct m
     return rc ? rc : read_manifest(s, folder, ret_manifest, e);
 }
 
-err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool exact, struct manifest *ret_manifest, err *e)
+err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool exact, struct manifest *ret_manifest,
+                         err *e)
 {
     struct modelstore_list l;
     char text[MODELREF_TEXT], folder[MODELREF_FOLDER];
@@ -310,7 +319,8 @@ err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool ex
         *ret_manifest = l.models[found];
         l.models[found] = (struct manifest){0};
     } else {
-        rc = n ? several(&l, r, e) : err_set(e, ERR_NOT_FOUND, "the store '%s' has no model %s", s->path, modelref_text(r, text));
+        rc = n ? several(&l, r, e)
+               : err_set(e, ERR_NOT_FOUND, "the store '%s' has no model %s", s->path, modelref_text(r, text));
     }
     modelstore_list_done(&l);
     return rc;
@@ -335,7 +345,8 @@ static err_code check_file(int at, const struct manifest_file *f, bool hash, boo
     if (size < 0)
         return err_set(e, ERR_CORRUPT, "'%s': %s", f->path, strerror(errno));
     if ((uint64_t)size != f->size)
-        return err_set(e, ERR_CORRUPT, "'%s' has %lld bytes, expected %llu", f->path, (long long)size, (unsigned long long)f->size);
+        return err_set(e, ERR_CORRUPT, "'%s' has %lld bytes, expected %llu", f->path, (long long)size,
+                       (unsigned long long)f->size);
     if (!hash)
         return ERR_OK;
     int fd = beneath_open(at, f->path, O_RDONLY, false);

@@ -2,13 +2,13 @@
 //
 //     STORE/
 //       owner--name+Q4_K_M/            a model: its files under the hub's names, and MANIFEST_FILE
-//       .pull-owner--name+Q4_K_M/      what has arrived of one: parts/DIGEST, whole and checked; parts/DIGEST.part, not yet
-//       .lock-owner--name+Q4_K_M       held (flock) by who changes either
-//       .gone-...                      a removed model whose files are being deleted
+//       .pull-owner--name+Q4_K_M/      what has arrived of one: parts/DIGEST, whole and checked; parts/DIGEST.part, not
+//       yet .lock-owner--name+Q4_K_M       held (flock) by who changes either .gone-...                      a removed
+//       model whose files are being deleted
 //
-// A model appears and is replaced by one rename, after its files and folders are on the disk. No symbolic link inside the
-// store is ever followed, and names come from modelref.h. Every call may wait for the disk; one thread at a time; other
-// processes may do the same meanwhile.
+// A model appears and is replaced by one rename, after its files and folders are on the disk. No symbolic link inside
+// the store is ever followed, and names come from modelref.h. Every call may wait for the disk; one thread at a time;
+// other processes may do the same meanwhile.
 #pragma once
 
 #include <stdbool.h>
@@ -27,15 +27,16 @@ void modelstore_close(struct modelstore *s);  // accepts NULL
 const char *modelstore_path(const struct modelstore *s);
 
 // The model of just this reference. ERR_NOT_FOUND; ERR_CORRUPT: its manifest.
-MUST_CHECK err_code modelstore_get(struct modelstore *s, const struct modelref *r, struct manifest *ret_manifest, err *e);
-// The one that somebody means by a reference. Without :QUANT it is the one there is of that repository, or among several Q4_K_M, else Q4_0.
-// exact: several are ERR_INVALID. ERR_NOT_FOUND.
-MUST_CHECK err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool exact, struct manifest *ret_manifest,
-                                    err *e);
+MUST_CHECK err_code modelstore_get(struct modelstore *s, const struct modelref *r, struct manifest *ret_manifest,
+                                   err *e);
+// The one that somebody means by a reference. Without :QUANT it is the one there is of that repository, or among
+// several Q4_K_M, else Q4_0. exact: several are ERR_INVALID. ERR_NOT_FOUND.
+MUST_CHECK err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool exact,
+                                    struct manifest *ret_manifest, err *e);
 // The absolute path to serve it from, freed by free().
 char *modelstore_serve_path(const struct modelstore *s, const struct manifest *m);
-// ERR_CORRUPT names the first file that is missing or has another size. file: only m->files[file], or -1 for all. hash: or
-// another digest; stop as in digest.h.
+// ERR_CORRUPT names the first file that is missing or has another size. file: only m->files[file], or -1 for all. hash:
+// or another digest; stop as in digest.h.
 MUST_CHECK err_code modelstore_check(struct modelstore *s, const struct manifest *m, int file, bool hash,
                                      bool (*stop)(void *ud), void *ud, err *e);
 
@@ -47,6 +48,8 @@ struct modelstore_list {
         uint64_t bytes;
     } *partial;                 // pulls that were not finished, and that go on at the next pull
     int npartial;
+    int ndamaged;               // manifests that are none; why the first is not
+    err damage;
 };
 MUST_CHECK err_code modelstore_list(struct modelstore *s, struct modelstore_list *ret_list, err *e);
 void modelstore_list_done(struct modelstore_list *l);
@@ -61,7 +64,8 @@ struct modelstore_wait {
     bool (*stop)(void *ud);
     void *ud;
 };
-MUST_CHECK err_code modelstore_lock(struct modelstore *s, const char *folder, const struct modelstore_wait *w, int *ret_fd, err *e);
+MUST_CHECK err_code modelstore_lock(struct modelstore *s, const char *folder, const struct modelstore_wait *w,
+                                    int *ret_fd, err *e);
 void modelstore_unlock(struct modelstore *s, const char *folder, int fd);
 
 int modelstore_fd(const struct modelstore *s);  // of the folder, the store's

@@ -209,8 +209,8 @@ static err_code check_digest(struct run *r, const struct hub_file *f, const stru
         blob = digest_is_hex(etag, 40) && out->blob[0] ? etag : "";
     }
     if ((*sha256 && strcmp(sha256, out->sha256) != 0) || (*blob && strcmp(blob, out->blob) != 0))
-        return err_set(e, ERR_CORRUPT, "it has another digest than the hub says: %.16s..., expected %.16s...",
-                       *sha256 ? out->sha256 : out->blob, *sha256 ? sha256 : blob);
+        return err_set(e, ERR_CORRUPT, "digest mismatch: the hub says %.16s..., what came is %.16s...",
+                       *sha256 ? sha256 : blob, *sha256 ? out->sha256 : out->blob);
     if (!*sha256 && !*blob) {
         snprintf(text, sizeof text, "%s: the hub tells no digest, only the size was checked", f->path);
         say(r->p, text);
@@ -218,7 +218,8 @@ static err_code check_digest(struct run *r, const struct hub_file *f, const stru
     return ERR_OK;
 }
 
-static err_code fetch_part(struct run *r, const struct hub_file *f, int fd, struct manifest_file *out, bool *ret_resumed, err *e)
+static err_code fetch_part(struct run *r, const struct hub_file *f, int fd, struct manifest_file *out,
+                           bool *ret_resumed, err *e)
 {
     struct fetch_part part = {.fd = fd, .size = f->size, .progress = on_progress, .keep_etag = keep_etag, .ud = r};
     struct stat st;
@@ -269,7 +270,8 @@ static err_code fetch_whole(struct run *r, const struct hub_file *f, struct mani
         modelstage_drop_part(r->stage, r->key);
         if (!resumed || tries)
             return err_wrap(e, "'%s' is thrown away", f->path);
-        snprintf(text, sizeof text, "%s: what had arrived earlier was no part of it (%s); fetching it from its start", f->path, e->text);
+        snprintf(text, sizeof text, "%s: what had arrived earlier was no part of it (%s); fetching it from its start",
+                 f->path, e->text);
         say(r->p, text);
     }
 }
@@ -335,7 +337,8 @@ static err_code read_listed(void *ud, int file, char **ret_text, size_t *ret_len
     char key[KEY];
     int fd;
     if (f->size != HUB_SIZE_UNKNOWN && f->size > CHOICE_JSON_MAX)
-        return err_set(e, ERR_TOO_LARGE, "'%s' has %llu bytes, at most %d are read", f->path, (unsigned long long)f->size, CHOICE_JSON_MAX);
+        return err_set(e, ERR_TOO_LARGE, "'%s' has %llu bytes, at most %d are read", f->path,
+                       (unsigned long long)f->size, CHOICE_JSON_MAX);
     uint64_t before = r->all_have;
     if (fetch_one(r, f, &ignored, e))
         return e->code;
@@ -350,7 +353,8 @@ static err_code read_listed(void *ud, int file, char **ret_text, size_t *ret_len
     close(fd);
     if (!text || n < 0) {
         free(text);
-        return text ? err_set(e, ERR_IO, "'%s': %s", f->path, strerror(errno)) : err_set(e, ERR_MEMORY, "no memory to read '%s'", f->path);
+        return text ? err_set(e, ERR_IO, "'%s': %s", f->path, strerror(errno))
+                    : err_set(e, ERR_MEMORY, "no memory to read '%s'", f->path);
     }
     *ret_text = text;
     *ret_len = got;
@@ -413,8 +417,8 @@ static err_code check_room(struct run *r, err *e)
     }
     r->key = NULL;
     if (missing > room)
-        return err_set(e, ERR_IO, "there is no room: %.2f GB are to come, and '%s' has %.2f GB free", (double)missing * 1e-9,
-                       modelstore_path(r->p->store), (double)room * 1e-9);
+        return err_set(e, ERR_IO, "there is no room: %.2f GB are to come, and '%s' has %.2f GB free",
+                       (double)missing * 1e-9, modelstore_path(r->p->store), (double)room * 1e-9);
     return ERR_OK;
 }
 
@@ -502,7 +506,8 @@ static err_code run_all(struct run *r, bool *ret_fresh, err *e)
     return rc ? rc : fetch_all(r, e);
 }
 
-err_code pull_run(struct pull *p, const struct modelref *ref, bool verify, struct manifest *ret_manifest, bool *ret_fresh, err *e)
+err_code pull_run(struct pull *p, const struct modelref *ref, bool verify, struct manifest *ret_manifest,
+                  bool *ret_fresh, err *e)
 {
     struct run *r = mem_new(sizeof *r);
     bool fresh = false;

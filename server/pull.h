@@ -4,9 +4,9 @@
 //     pull_run(p, &ref, verify, &manifest, &fresh, &e);
 //     pull_close(p);
 //
-// Settings: hub_url, else $HF_ENDPOINT, else https://huggingface.co. The token: hub_token_file, else $HF_TOKEN, else for
-// https://huggingface.co alone what its own programs keep in $HF_TOKEN_PATH, $HF_HOME/token or ~/.cache/huggingface/token.
-// It is in no error, line or manifest. Blocks for as long as the files take; one thread.
+// Settings: hub_url, else $HF_ENDPOINT, else https://huggingface.co. The token: hub_token_file, else $HF_TOKEN, else
+// for https://huggingface.co alone what its own programs keep in $HF_TOKEN_PATH, $HF_HOME/token or
+// ~/.cache/huggingface/token. It is in no error, line or manifest. Blocks for as long as the files take; one thread.
 #pragma once
 
 #include <stdbool.h>

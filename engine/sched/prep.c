@@ -1,5 +1,8 @@
 // prep.c - the prep threads. Each owns the session it works on; models, tokenizers and templates are read only. Long texts
 // and sounds are left in the middle when nobody waits for them any more: the loops that take long ask (base/cancel.h).
+//
+// Those loops also tell how much they do, and that bounds a preparation as a whole, however slow the machine is. What looks
+// small (line.h) and turns out not to be is left in the middle too, and begins again among the large ones.
 #include "engine/sched/prep.h"
 
 #include <jansson.h>
@@ -13,6 +16,7 @@
 #include "base/mem.h"
 #include "engine/grammar/grammar.h"
 #include "engine/model.h"
+#include "engine/need.h"
 #include "engine/sched/line.h"
 #include "engine/sched/round.h"
 #include "engine/sched/score.h"
@@ -24,7 +28,7 @@
 #include "engine/text/chat.h"
 #include "engine/text/chat_ids.h"
 
-enum { PREP_MAX_THREADS = 8, MAX_CONTEXTS = 4 };
+enum { PREP_MAX_THREADS = 8, MAX_CONTEXTS = 4, SAMPLE_BYTES = 8 };  // SAMPLE_BYTES: of samples, worth a byte of text
 
 struct prep {
     struct line *line;
@@ -34,11 +38,14 @@ struct prep {
     pthread_t threads[PREP_MAX_THREADS];
 };
 
-// What a thread's long loops ask.
+// What a thread works on, and what its long loops ask.
 struct watch {
     struct cancel cancel;
     struct prep *prep;
-    const struct session *session;
+    struct session *session;
+    enum line_size size;
+    size_t most;  // units of work
+    bool over;    // it takes more
 };
 
 static err_code must_stop(const struct prep *p, const struct session *s, err *e)
@@ -50,17 +57,37 @@ static err_code must_stop(const struct prep *p, const struct session *s, err *e)
 
 static bool is_stopped(const struct cancel *c)
 {
-    const struct watch *w = (const struct watch *)c;
+    struct watch *w = (struct watch *)(uintptr_t)c;
     err e;
-    return must_stop(w->prep, w->session, &e) != ERR_OK;
+    w->over = cancel_work() > w->most;
+    return w->over || must_stop(w->prep, w->session, &e) != ERR_OK;
+}
+
+// As it was before anything was prepared.
+static bool begin_again(struct watch *w)
+{
+    struct session *s = w->session;
+    bad_words_free(s->bad_words);
+    s->bad_words = NULL;
+    free(s->close);
+    s->close = NULL;
+    s->nclose = 0;
+    return line_push(w->prep->line, s, LINE_LARGE);
 }
 
 // Ends it with what went wrong; what was stopped, and says so or calls it too large, has the reason that stopped it.
-static void end(struct prep *p, struct session *s, err *e)
+static void end(struct watch *w, err *e)
 {
-    if (e->code)
-        (void)!must_stop(p, s, e);
-    session_end(s, e);
+    if (e->code && !must_stop(w->prep, w->session, e) && w->over) {
+        bool fresh = !w->session->work && !w->session->choices;
+        if (w->size == LINE_SMALL && fresh && begin_again(w))
+            return;
+        if (w->size == LINE_SMALL)
+            err_set(e, ERR_DRAINING, "the server is shutting down");
+        else
+            err_set(e, ERR_INVALID, "the request takes too much work to prepare: more than %zu million steps", w->most / 1000000);
+    }
+    session_end(w->session, e);
 }
 
 static err_code encode_text(const struct session *s, const struct prompt *p, bool add_special, struct ids *ids, err *e)
@@ -286,32 +313,34 @@ static err_code set_prompt(const struct prep *p, struct session *s, struct ids *
     return ERR_OK;
 }
 
-static void prepare_generate(struct prep *p, struct session *s)
+static void prepare_generate(struct watch *w)
 {
+    struct session *s = w->session;
     err e = {0};
     // A text that is far too long is not tokenised to its end: that takes seconds others would wait for.
     size_t context = (size_t)s->context;
     struct ids ids = {.max = MAX_CONTEXTS * context};
     int max_out = 0;
     struct grammar *grammar = NULL;
-    if (prepare_prompt(s, &ids, &grammar, &e) || check(s, &ids, &max_out, &e) || set_prompt(p, s, &ids, max_out, grammar, &e)) {
+    if (prepare_prompt(s, &ids, &grammar, &e) || check(s, &ids, &max_out, &e) || set_prompt(w->prep, s, &ids, max_out, grammar, &e)) {
         if (ids.over)
             err_set_param(&e, ERR_CONTEXT, s->task->generate.prompt.messages ? "messages" : "prompt",
                           "This model's maximum context length is %zu tokens. However, you requested more than %zu "
                           "tokens.", context, ids.max);
         free(ids.data);
         grammar_drop(grammar);
-        end(p, s, &e);
+        end(w, &e);
         return;
     }
     grammar_drop(grammar);
     session_set_state(s, SESSION_QUEUED);
-    sched_submit(p->sched, s);
+    sched_submit(w->prep->sched, s);
 }
 
 // What a task in steps needs before its first one.
-static void prepare_work(struct prep *p, struct session *s)
+static void prepare_work(struct watch *w)
 {
+    struct session *s = w->session;
     err e = {0};
     const struct task *t = s->task;
     const struct work_ops *ops = model_work(s->model, t->kind);
@@ -325,11 +354,11 @@ static void prepare_work(struct prep *p, struct session *s)
     if (!code && ops->rounds)
         code = round_init(s, &e);
     if (code) {
-        end(p, s, &e);
+        end(w, &e);
         return;
     }
     session_set_state(s, SESSION_QUEUED);
-    sched_submit(p->sched, s);
+    sched_submit(w->prep->sched, s);
 }
 
 static err_code run_tokenize(struct session *s, err *e)
@@ -403,33 +432,52 @@ static err_code run_load(struct session *s, err *e)
     return ERR_OK;
 }
 
-static void work(struct prep *p, struct session *s)
+static void work(struct watch *w)
 {
+    struct session *s = w->session;
     err e = {0};
     err_code (*const run[])(struct session *, err *) = {
         [TASK_TOKENIZE] = run_tokenize, [TASK_DETOKENIZE] = run_detokenize, [TASK_RENDER] = run_render,
         [TASK_LOAD] = run_load};
-    if (must_stop(p, s, &e)) {
+    if (must_stop(w->prep, s, &e)) {
         session_end(s, &e);
     } else if (s->task->kind == TASK_GENERATE) {
-        prepare_generate(p, s);
+        prepare_generate(w);
     } else if (s->task->kind >= TASK_EMBED) {
-        prepare_work(p, s);
+        prepare_work(w);
     } else {
         (void)!run[s->task->kind](s, &e);
-        end(p, s, &e);
+        end(w, &e);
     }
+}
+
+// How long sound may be is a setting of its own.
+static size_t most_work(const struct task *t, enum line_size size)
+{
+    if (size == LINE_SMALL)
+        return PREP_SMALL_WORK;
+    return PREP_WORK + (t->kind == TASK_TRANSCRIBE ? PREP_SAMPLE_WORK * t->transcribe.nsamples : 0);
+}
+
+static enum line_size size_of(const struct task *t)
+{
+    struct slot_load load;
+    need_load(t, &load);
+    size_t bytes = t->kind == TASK_TRANSCRIBE ? load.bytes / SAMPLE_BYTES : load.bytes;
+    return bytes <= PREP_SMALL_BYTES ? LINE_SMALL : LINE_LARGE;
 }
 
 static void *run_thread(void *arg)
 {
     struct prep *p = arg;
-    struct session *s;
-    while ((s = line_pop(p->line))) {
-        struct watch w = {{is_stopped}, p, s};
+    struct watch w = {.cancel = {is_stopped}, .prep = p};
+    while ((w.session = line_pop(p->line, &w.size))) {
+        w.over = false;
+        w.most = most_work(w.session->task, w.size);
         cancel_watch(&w.cancel);
-        work(p, s);
+        work(&w);
         cancel_watch(NULL);
+        line_done(p->line, w.size);
     }
     return NULL;
 }
@@ -451,7 +499,7 @@ struct prep *prep_open(int threads, struct line *line, struct sched *sched)
 void prep_submit(struct prep *p, struct session *s)
 {
     bool hurry = s->task->deadline_ns != 0;
-    if (line_push(p->line, s)) {
+    if (line_push(p->line, s, size_of(s->task))) {
         if (hurry)
             sched_wake(p->sched);  // which sleeps until the earliest deadline in the line
         return;

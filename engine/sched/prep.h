@@ -9,6 +9,10 @@
 
 struct line;
 struct prep;
+
+// A preparation as a whole is bounded in units of work (base/cancel.h: a byte of text, or as much), some 20 to 50 ns each: what takes
+// more is ERR_INVALID. One with more bytes than PREP_SMALL_BYTES, or that has done PREP_SMALL_WORK, is a large one (line.h).
+enum { PREP_WORK = 256 << 20, PREP_SAMPLE_WORK = 4, PREP_SMALL_WORK = 2 << 20, PREP_SMALL_BYTES = 256 << 10 };
 struct sched;
 
 struct prep *prep_open(int threads, struct line *line, struct sched *sched);  // the line stays the caller's

@@ -51,6 +51,11 @@ struct allowed {
     bool ends;
 };
 
+static int mask_words(const struct session *s)
+{
+    return (s->model->vocab + 63) / 64;
+}
+
 static void admit(const struct session *s, struct allowed *a, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -152,9 +157,9 @@ static bool closing(const struct session *s, struct choice *c, int32_t *ret_id)
     return true;
 }
 
-static int32_t first_of(const uint64_t *mask, int vocab)
+static int32_t first_of(const struct session *s, const uint64_t *mask)
 {
-    for (int i = 0; i < (vocab + 63) / 64; i++)
+    for (int i = 0; i < mask_words(s); i++)
         if (mask[i])
             return i * 64 + __builtin_ctzll(mask[i]);
     return -1;
@@ -173,7 +178,7 @@ static bool no_choice(const struct session *s, struct choice *c, int32_t *ret_id
         allow(s, c->grammar, &a);
         if (a.n != 1 || a.ends)
             return false;
-        *ret_id = first_of(a.mask, s->model->vocab);
+        *ret_id = first_of(s, a.mask);
     }
     sampler_take(c->sampler, *ret_id);
     return true;
@@ -188,7 +193,7 @@ static int32_t longest_of(const struct session *s, const struct allowed *a)
     const char *text = NULL;
     size_t len = 0;
     int32_t best = -1;
-    for (int i = 0; i < (s->model->vocab + 63) / 64; i++)
+    for (int i = 0; i < mask_words(s); i++)
         for (uint64_t word = a->mask[i]; word; word &= word - 1) {
             int32_t id = i * 64 + __builtin_ctzll(word);
             size_t n;
@@ -279,14 +284,14 @@ static void fail_grammar(struct session *s, const struct choice *c, const char *
 // Whether every token that the form allows is one that may not be picked.
 static bool all_banned(const struct session *s, const struct allowed *a, size_t nbanned)
 {
-    size_t words = ((size_t)s->model->vocab + 63) / 64;
     if (!a->mask || !nbanned)
         return false;
-    uint64_t *left = memcpy(mem_new(words * sizeof *left), a->mask, words * sizeof *left), any = 0;
+    size_t bytes = (size_t)mask_words(s) * sizeof *a->mask;
+    uint64_t *left = memcpy(mem_new(bytes), a->mask, bytes), any = 0;
     for (size_t i = 0; i < nbanned; i++)
         if (s->banned[i] >= 0 && s->banned[i] < s->model->vocab)
             left[s->banned[i] / 64] &= ~(1ull << s->banned[i] % 64);
-    for (size_t i = 0; i < words; i++)
+    for (int i = 0; i < mask_words(s); i++)
         any |= left[i];
     free(left);
     return !any;

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "engine/tokenizer/model.h"
 
-enum { MAX_TEXT = 1 << 30, PART = 1 << 20 };
+enum { MAX_TEXT = 1 << 30, PART = 1 << 20, SPAN_COST = 16 };
 
 #define KIND(name) extern const struct tokenizer_kind tokenizer_##name##_kind;
 #include "engine/tokenizer/tokenizers.def"
@@ -169,7 +169,7 @@ static err_code gather(struct tokenizer_text *text, const struct text_span *span
     for (size_t i = 0; i < nspans; i++) {
         if (spans[i].len > (size_t)MAX_TEXT - text->len)
             return err_set(e, ERR_TOO_LARGE, "text to tokenise is longer than %d bytes", MAX_TEXT);
-        for (size_t at = 0, n; at < spans[i].len && !cancel_due(PART / 64); at += n) {
+        for (size_t at = 0, n = 0; at < spans[i].len && !cancel_due(SPAN_COST + n / 64); at += n) {
             n = spans[i].len - at < PART ? spans[i].len - at : PART;
             tokenizer_text_add(text, spans[i].text + at, n, NULL, spans[i].trusted);
         }

@@ -641,12 +641,12 @@ static void on_gone(struct request *r)
     cancel_all(g);
 }
 
-// The format's own last event; from then on the stream takes no more.
+// The format's own last event; from then on the stream takes no more. With nothing pending another thread is giving the answer.
 static bool on_ended(struct request *r, const err *e)
 {
     struct generation *g = r->ud;
     pthread_mutex_lock(&g->lock);
-    bool says = g->sse && !g->dead && !g->error.code;
+    bool says = g->pending > 0 && g->sse && !g->dead && !g->error.code;
     if (says) {
         g->error = *e;
         g->format->failed(g, e);

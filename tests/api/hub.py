@@ -1,11 +1,11 @@
-"""hub.py - a hub with Hugging Face's interface on a free port, for the tests of oxinferd pull. Only the standard library.
+"""hub.py - a hub with Hugging Face's interface on a free port, for the tests of oxinferd pull. Standard library only.
 
     with Hub() as h:
         h.add("owner/name", {"config.json": b"{}", "m-Q4_0.gguf": b"..."})
         h.hooks.append(lambda r: ...)     # sees every Request first; True: it has answered
         status, out, err = pull(h, "owner/name")
 
-Files of at least 1000 bytes are "in LFS": they are answered with a redirect to `storage`, another Hub, or to /lfs/ here.
+Files of at least 1000 bytes are "in LFS": they are answered with a redirect to `storage`, another Hub, or to /lfs/.
 """
 import hashlib
 import http.server
@@ -162,7 +162,8 @@ class Hub:
     def add(self, repo, files, revisions=(), gated=False, token="", lies=None, more=()):
         """lies: {path: what the listing says instead}; more: entries of the listing that are no files."""
         commit = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
-        self.repos[repo] = {"files": dict(files), "commit": commit, "revisions": revisions, "gated": gated, "token": token,
+        self.repos[repo] = {"files": dict(files), "commit": commit, "revisions": revisions, "gated": gated,
+                            "token": token,
                             "lies": lies or {}, "more": list(more)}
 
     def paths(self):
@@ -176,13 +177,15 @@ class Hub:
 
 def command(*args, home, env=None):
     """(arguments, environment) of an oxinferd of its own home, without proxies and tokens of whoever runs the tests."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "OXINFERD_", "XDG_")) and "proxy" not in k.lower()}
-    clean.pop("STATE_DIRECTORY", None)
-    return ([os.path.join(ROOT, os.environ.get("OXINFERD", "build/oxinferd")), *args], {**clean, "HOME": home, **(env or {})})
+    drop = ("HF_", "OXINFERD_", "XDG_", "STATE_DIRECTORY")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(drop) and "proxy" not in k.lower()}
+    program = os.path.join(ROOT, os.environ.get("OXINFERD", "build/oxinferd"))
+    return [program, *args], {**clean, "HOME": home, **(env or {})}
 
 
-def run(*args, home, env=None, **kw):
+def run(*args, home, env=None, before=()):
     """(status, stdout, stderr)"""
     args, env = command(*args, home=home, env=env)
-    p = subprocess.run(args, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60 * SLOW, stdin=subprocess.DEVNULL, **kw)
+    p = subprocess.run([*before, *args], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60 * SLOW,
+                       stdin=subprocess.DEVNULL)
     return p.returncode, p.stdout, p.stderr

@@ -29,6 +29,23 @@ static void test_nobody_watches(void **state)
     assert_int_equal(cancel_check(SIZE_MAX, &e), ERR_OK);
 }
 
+// All that was told since the watch was set, also within a question.
+static void test_counts_work(void **state)
+{
+    (void)state;
+    struct asker a = {{ask}, 0, 1000};
+    cancel_watch(&a.cancel);
+    assert_int_equal(cancel_work(), 0);
+    (void)cancel_due(5);
+    (void)cancel_due(3 * CANCEL_EVERY);
+    assert_int_equal(cancel_work(), 5 + 3 * CANCEL_EVERY);
+    (void)cancel_due(SIZE_MAX);
+    assert_int_equal(cancel_work(), SIZE_MAX);
+    cancel_watch(&a.cancel);
+    assert_int_equal(cancel_work(), 0);
+    cancel_watch(NULL);
+}
+
 static void test_asks_now_and_then(void **state)
 {
     (void)state;
@@ -74,7 +91,7 @@ static void test_threads_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_watches), cmocka_unit_test(test_asks_now_and_then), cmocka_unit_test(test_threads_apart),
+        cmocka_unit_test(test_nobody_watches), cmocka_unit_test(test_counts_work), cmocka_unit_test(test_asks_now_and_then), cmocka_unit_test(test_threads_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,6 +128,27 @@ static void test_uses_what_it_may(void **state)
         }
 }
 
+// Steps whose rows of logits are parts of the head, some of them small, beside steps with whole ones.
+static void test_parts_of_heads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MACHINES; i++) {
+        const struct machine *m = &machines[i];
+        struct cost c;
+        double worst = 0;
+        cost_init(&c, &m->shape);
+        for (int k = 0; k < 400; k++) {
+            struct cost_step st = decode_step(&c, 1 + k % 3, 100);
+            st.heads *= k % 4 == 0 ? 1 : 0.002 * (k % 7);
+            double t = measure(m, &st), off = fabs(cost_predict_s(&c, &st) / t - 1);
+            worst = k >= 200 && off > worst ? off : worst;
+            cost_learn(&c, &st, noisy(t, (uint64_t)k, 0.02));
+        }
+        print_message("%-12s %.3f\n", m->name, worst);
+        assert_true(worst < 0.06);  // observed: up to 0.047
+    }
+}
+
 // The very first steps of an unknown machine, several times faster than its size says.
 static void test_first_steps(void **state)
 {
@@ -258,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long_prompt_beside_streams),
         cmocka_unit_test(test_uses_what_it_may),
+        cmocka_unit_test(test_parts_of_heads),
         cmocka_unit_test(test_first_steps),
         cmocka_unit_test(test_follows_the_machine),
         cmocka_unit_test(test_disturbed_steps),

@@ -16,8 +16,8 @@
 #include "engine/engine.h"
 #include "engine/tools.h"
 #include "server/keycommand.h"
-#include "server/modelcommand.h"
-#include "server/modelref.h"
+#include "server/hub/modelcommand.h"
+#include "server/hub/modelref.h"
 #include "server/serve.h"
 #include "server/version.h"
 

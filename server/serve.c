@@ -17,7 +17,7 @@
 #include "server/auth.h"
 #include "server/endpoints.h"
 #include "server/listen.h"
-#include "server/modelpath.h"
+#include "server/hub/modelpath.h"
 #include "server/server.h"
 #include "server/settings.h"
 #include "server/tls.h"
@@ -134,6 +134,10 @@ static err_code check_lists(const struct config *c, err *e)
     const char *model;
     if (check_names(c, "lazy", &c->lazy, e) || check_names(c, "pinned", &c->pinned, e))
         return e->code;
+    for (int i = 0; i < c->nmodels; i++)
+        if (c->models[i].context == 1)
+            return err_set_param(e, ERR_INVALID, "context", "context is 1, expected 0 or at least 2: a token of a prompt and one of its "
+                                 "answer");
     for (int i = 0; i < c->alias.len; i++) {
         if (split_alias(c->alias.items[i], name, &model, e))
             return e->code;

@@ -1,8 +1,9 @@
-// prep.c - the prep threads. Each owns the session it works on; models, tokenizers and templates are read only. Long texts
-// and sounds are left in the middle when nobody waits for them any more: the loops that take long ask (base/cancel.h).
+// prep.c - the prep threads. Each owns the session it works on; models, tokenizers and templates are read only. Long
+// texts and sounds are left in the middle when nobody waits for them any more: the loops that take long ask
+// (base/cancel.h).
 //
-// Those loops also tell how much they do, and that bounds a preparation as a whole, however slow the machine is. What looks
-// small (line.h) and turns out not to be is left in the middle too, and begins again among the large ones.
+// Those loops also tell how much they do, and that bounds a preparation as a whole, however slow the machine is. What
+// looks small (line.h) and turns out not to be is left in the middle too, and begins again among the large ones.
 #include "engine/sched/prep.h"
 
 #include <jansson.h>
@@ -72,6 +73,8 @@ static bool begin_again(struct watch *w)
     free(s->close);
     s->close = NULL;
     s->nclose = 0;
+    score_free(s->score);
+    s->score = NULL;
     return line_push(w->prep->line, s, LINE_LARGE);
 }
 
@@ -85,7 +88,8 @@ static void end(struct watch *w, err *e)
         if (w->size == LINE_SMALL)
             err_set(e, ERR_DRAINING, "the server is shutting down");
         else
-            err_set(e, ERR_INVALID, "the request takes too much work to prepare: more than %zu million steps", w->most / 1000000);
+            err_set(e, ERR_INVALID, "the request takes too much work to prepare: more than %zu million steps",
+                    w->most / 1000000);
     }
     session_end(w->session, e);
 }

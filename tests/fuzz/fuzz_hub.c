@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "server/choice.h"
-#include "server/hub.h"
-#include "server/manifest.h"
+#include "server/hub/choice.h"
+#include "server/hub/hub.h"
+#include "server/hub/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "server/manifest.h"
-#include "server/modelref.h"
+#include "server/hub/manifest.h"
+#include "server/hub/modelref.h"
 
 struct modelstore;
 

@@ -12,8 +12,8 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "server/digest.h"
-#include "server/modelref.h"
+#include "server/hub/digest.h"
+#include "server/hub/modelref.h"
 
 struct fetch;
 

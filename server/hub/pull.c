@@ -1,5 +1,5 @@
 // See the header.
-#include "server/pull.h"
+#include "server/hub/pull.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,10 +15,10 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config/config.h"
-#include "server/choice.h"
-#include "server/fetch.h"
-#include "server/hub.h"
-#include "server/modelstage.h"
+#include "server/hub/choice.h"
+#include "server/hub/fetch.h"
+#include "server/hub/hub.h"
+#include "server/hub/modelstage.h"
 
 enum { KEY = 72, TOKEN_FILE_MAX = 4096, MARGIN = 1 << 20 };  // MARGIN: of disk, for folders and the manifest
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "server/choice.h"
+#include "server/hub/choice.h"
 
 static void label_is(const char *path, const char *want)
 {

@@ -9,8 +9,8 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "server/hub.h"
-#include "server/modelref.h"
+#include "server/hub/hub.h"
+#include "server/hub/modelref.h"
 
 enum { CHOICE_MAX = 4096, CHOICE_LABEL = 64, CHOICE_JSON_MAX = 64 << 20 };
 

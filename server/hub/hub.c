@@ -1,5 +1,5 @@
 // See the header.
-#include "server/hub.h"
+#include "server/hub/hub.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "server/fetch.h"
+#include "server/hub/fetch.h"
 
 // ---- URLs
 

@@ -1,5 +1,5 @@
 // See the header.
-#include "server/manifest.h"
+#include "server/hub/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

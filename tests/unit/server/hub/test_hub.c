@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/hub.h"
+#include "server/hub/hub.h"
 
 #define COMMIT "0123456789012345678901234567890123456789"
 #define SHA "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

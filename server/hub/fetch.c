@@ -1,6 +1,6 @@
 // See the header. libcurl makes one request at a time; redirects are followed here, so that each is looked at and none
 // carries the token along.
-#include "server/fetch.h"
+#include "server/hub/fetch.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/address.h"
+#include "server/hub/address.h"
 #include "server/version.h"
 
 enum { CONNECT_S = 30, PAUSE_MS = 250, PAUSE_MAX_MS = 30000, ERROR_BODY = 64 << 10, URL_MAX = 16384 };
@@ -454,6 +454,15 @@ static bool may_pass(long status)
     return status == 408 || status == 425 || status == 429 || status >= 500;
 }
 
+// For who expects the environment's proxy to be used.
+static const char *proxy_hint(const struct fetch *f, CURLcode code)
+{
+    bool unreached = code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT ||
+                     code == CURLE_OPERATION_TIMEDOUT;
+    bool set = getenv("https_proxy") || getenv("HTTPS_PROXY") || getenv("all_proxy") || getenv("ALL_PROXY");
+    return unreached && set && !f->c->proxy ? " (the environment's proxy is not used: set hub_proxy)" : "";
+}
+
 static err_code transfer_error(struct fetch *f, CURLcode code, bool *ret_again, err *e)
 {
     if (f->c->stop && f->c->stop(f->c->ud))
@@ -481,7 +490,7 @@ static err_code transfer_error(struct fetch *f, CURLcode code, bool *ret_again, 
         *ret_again = true;
         if (f->silent)
             return err_set(e, ERR_IO, "%s sent nothing for %d s", f->at.host, f->c->stall_s);
-        return err_set(e, ERR_IO, "%s: %s", f->at.host, curl_easy_strerror(code));
+        return err_set(e, ERR_IO, "%s: %s%s", f->at.host, curl_easy_strerror(code), proxy_hint(f, code));
     }
 }
 

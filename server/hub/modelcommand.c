@@ -1,5 +1,5 @@
 // See the header.
-#include "server/modelcommand.h"
+#include "server/hub/modelcommand.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "config/config.h"
-#include "server/modelref.h"
-#include "server/modelstore.h"
-#include "server/pull.h"
+#include "server/hub/modelref.h"
+#include "server/hub/modelstore.h"
+#include "server/hub/pull.h"
 
 enum { MAX_ARGS = 256, MAX_NAMES = 64, REDRAW_MS = 100, LINE_S = 15, SPEED_S = 4 };
 

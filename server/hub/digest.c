@@ -1,5 +1,5 @@
 // See the header. The hashes are GnuTLS's, which the process has anyway for its own TLS.
-#include "server/digest.h"
+#include "server/hub/digest.h"
 
 #include <errno.h>
 #include <stdio.h>

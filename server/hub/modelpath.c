@@ -1,17 +1,26 @@
 // See the header. Calling thread only; the store is opened anew each time, which costs microseconds.
-#include "server/modelpath.h"
+#include "server/hub/modelpath.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/config.h"
-#include "server/modelref.h"
-#include "server/modelstore.h"
-#include "server/pull.h"
+#include "server/hub/modelref.h"
+#include "server/hub/modelstore.h"
+#include "server/notify.h"
+#include "server/hub/pull.h"
+
+enum { NOTIFY_S = 10, LOG_S = 30 };
+
+struct start {
+    int64_t notified_ns, logged_ns;
+};
 
 static err_code find_stored(const struct config *c, const struct modelref *r, char **ret_path, err *e)
 {
@@ -80,6 +89,21 @@ static void say(void *ud, const char *text)
     log_info("%s", text);
 }
 
+// A service manager waits longer while bytes come; the log shows that they do.
+static void progress(void *ud, const struct pull_progress *p)
+{
+    struct start *s = ud;
+    int64_t now = clock_ns();
+    if (now - s->notified_ns > NOTIFY_S * 1000000000LL) {
+        notify_send("EXTEND_TIMEOUT_USEC=120000000");
+        s->notified_ns = now;
+    }
+    if (now - s->logged_ns > LOG_S * 1000000000LL) {
+        log_info("fetching %s: %.0f of %.0f MB", p->path, (double)p->have * 1e-6, (double)p->size * 1e-6);
+        s->logged_ns = now;
+    }
+}
+
 static void whole(void *ud, const struct pull_progress *p)
 {
     (void)ud;
@@ -103,8 +127,10 @@ static err_code pull_one(struct pull *p, const char *value, err *e)
 err_code modelpath_pull_missing(const struct config *c, err *e)
 {
     struct pull *p = NULL;
-    struct pull_ui ui = {.say = say, .whole = whole};
+    struct start start = {0, clock_ns()};
+    struct pull_ui ui = {.say = say, .progress = progress, .whole = whole, .ud = &start};
     err_code rc = ERR_OK;
+    signal(SIGPIPE, SIG_IGN);  // as the server will; the hub may close a connection
     for (int i = 0; i < c->nmodels && !rc && strcmp(c->pull, "missing") == 0; i++) {
         char *path = NULL;
         err why = {0};

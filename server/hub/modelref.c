@@ -1,5 +1,5 @@
 // See the header.
-#include "server/modelref.h"
+#include "server/hub/modelref.h"
 
 #include <ctype.h>
 #include <stdio.h>

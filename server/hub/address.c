@@ -1,5 +1,5 @@
 // See the header. Tables of ranges; pure functions of any thread.
-#include "server/address.h"
+#include "server/hub/address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

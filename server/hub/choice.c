@@ -1,5 +1,5 @@
 // See the header.
-#include "server/choice.h"
+#include "server/hub/choice.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "server/beneath.h"
-#include "server/digest.h"
-#include "server/manifest.h"
-#include "server/modelstage.h"
-#include "server/modelstore.h"
+#include "server/hub/beneath.h"
+#include "server/hub/digest.h"
+#include "server/hub/manifest.h"
+#include "server/hub/modelstage.h"
+#include "server/hub/modelstore.h"
 
 // Of "abc" as sha256sum and git hash-object say it.
 #define SHA "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -1,5 +1,5 @@
 // See the header. Finding, listing, checking and removing; what is being pulled is modelstage.c's.
-#include "server/modelstore.h"
+#include "server/hub/modelstore.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "server/beneath.h"
+#include "server/hub/beneath.h"
 
 enum { MODELS_MAX = 4096, LOCK_POLL_US = 100000 };
 

@@ -1,5 +1,5 @@
 // See the header.
-#include "server/modelstage.h"
+#include "server/hub/modelstage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "server/beneath.h"
+#include "server/hub/beneath.h"
 
 enum { NAME = 96, EXCHANGE = 2 };  // RENAME_EXCHANGE
 

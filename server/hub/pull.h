@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "server/manifest.h"
-#include "server/modelref.h"
-#include "server/modelstore.h"
+#include "server/hub/manifest.h"
+#include "server/hub/modelref.h"
+#include "server/hub/modelstore.h"
 
 struct config;
 struct pull;

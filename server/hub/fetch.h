@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "server/digest.h"
+#include "server/hub/digest.h"
 
 enum {
     FETCH_REDIRECTS = 8, FETCH_HEADERS = 64 << 10, FETCH_WAIT_MAX_S = 300, FETCH_ETAG = 256, FETCH_TOKEN_MAX = 1024

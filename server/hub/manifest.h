@@ -8,8 +8,8 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "server/digest.h"
-#include "server/modelref.h"
+#include "server/hub/digest.h"
+#include "server/hub/modelref.h"
 
 #define MANIFEST_FILE ".oxinferd.json"
 

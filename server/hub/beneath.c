@@ -1,5 +1,5 @@
 // See the header. Paths are walked a part at a time with openat, each relative to the folder before.
-#include "server/beneath.h"
+#include "server/hub/beneath.h"
 
 #include <dirent.h>
 #include <errno.h>

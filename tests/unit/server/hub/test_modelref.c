@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/modelref.h"
+#include "server/hub/modelref.h"
 
 static void reads(const char *text, const char *repo, const char *subdir, const char *quant, const char *revision,
                   const char *folder)

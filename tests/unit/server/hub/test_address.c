@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "server/address.h"
+#include "server/hub/address.h"
 
 static bool is_public(const char *text, bool *ret_link_local)
 {

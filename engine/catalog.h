@@ -68,8 +68,5 @@ MUST_CHECK err_code catalog_unload(struct catalog *c, const char *name, err *e);
 MUST_CHECK err_code catalog_submit(struct catalog *c, struct task *t, struct ticket *ret_ticket, err *e);
 void catalog_cancelled(struct catalog *c);  // some task was: it may be parked
 
-struct catalog_counts {
-    int ready;
-    uint64_t loads, unloads, evictions, failures;
-};
-void catalog_counts(struct catalog *c, struct catalog_counts *ret_counts);
+// Adds up the models' numbers (metrics.h).
+void catalog_stats(struct catalog *c, struct engine_stats *st);

@@ -192,15 +192,13 @@ void engine_memory(struct engine *en, struct engine_memory *ret_memory)
 
 void engine_stats(struct engine *en, struct engine_stats *ret_stats)
 {
-    struct catalog_counts counts;
-    sched_stats(en->sched, ret_stats);
-    catalog_counts(en->catalog, &counts);
+    *ret_stats = (struct engine_stats){
+        .waiting = slot_waiting(en->slots),
+        .free_slots = slot_unused(en->slots),
+        .heartbeat_ns = sched_heartbeat_ns(en->sched),
+    };
     engine_memory(en, &ret_stats->memory);
-    ret_stats->models_ready = counts.ready;
-    ret_stats->model_loads = counts.loads;
-    ret_stats->model_unloads = counts.unloads;
-    ret_stats->model_evictions = counts.evictions;
-    ret_stats->model_failures = counts.failures;
+    catalog_stats(en->catalog, ret_stats);
 }
 
 int64_t engine_heartbeat_ns(const struct engine *en)

@@ -154,11 +154,11 @@ struct engine_memory {
 };
 void engine_memory(struct engine *en, struct engine_memory *ret_memory);
 
+// The numbers of all models together (metrics.def), and of what they share.
 struct engine_stats {
     int waiting, running, free_slots;
     size_t kv_pages, kv_pages_used, kv_pages_cached;
     uint64_t prompt_tokens, cached_tokens, completion_tokens, steps, cancelled, preempted;
-    double last_cancel_to_free_s, busy_s;
     int64_t heartbeat_ns;  // when the scheduler last went round
     struct engine_memory memory;
     int models_ready;

@@ -36,11 +36,18 @@ int admit_match_part(const struct session *s, struct choice *c)
     return prefix_seq_match_part(s->prefix, &c->seq, c->ids, c->nids - 1);
 }
 
+// A token that joins the two parts in another way may be one fewer.
+static void begin_seq(const struct session *s, struct choice *c)
+{
+    prefix_seq_init(s->prefix, &c->seq, s->task->cache_salt, session_decides(s));
+    c->seq.settled = s->passing && s->nprompt > s->passing + 1 ? s->nprompt - s->passing - 1 : 0;
+}
+
 bool admit_promise(struct session *s, struct choice *c, int spare)
 {
     int have;
     if (c->active) {
-        prefix_seq_init(s->prefix, &c->seq, s->task->cache_salt, session_decides(s));
+        begin_seq(s, c);
         prefix_seq_charge(s->prefix, &c->seq, s->task->account);
         have = admit_match(s, c) / KV_PAGE_TOKENS;
     } else {
@@ -140,7 +147,7 @@ static int uncached(struct session *s)
     if (s->n == 0)
         return 0;
     struct choice *c = &s->choices[0];
-    prefix_seq_init(s->prefix, &c->seq, s->task->cache_salt, session_decides(s));
+    begin_seq(s, c);
     int have = admit_match(s, c);
     prefix_seq_done(s->prefix, &c->seq);
     return c->nids - have;
@@ -385,7 +392,7 @@ void admit_preempt(struct served *m, struct session *s)
     if (!s->work)  // a work keeps what it has
         served_give_memory(m, s);
     s->preempted++;
-    m->core->stats.preempted++;
+    m->core->gave_way = true;
     metrics_count(&m->metrics->preemptions, 1);
     served_remove(m->running, &m->nrunning, s);
     m->nseqs -= served_live_choices(s);

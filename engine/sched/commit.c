@@ -197,7 +197,6 @@ void commit_step(struct served *m)
         struct session *s = m->items[i].session;
         int before = s->completion_tokens;
         work_off(m, &m->items[i]);
-        m->core->stats.completion_tokens += (uint64_t)(s->completion_tokens - before);
         timing_tokens(s, m->items[i].choice, s->completion_tokens - before, now);
     }
 }

@@ -158,8 +158,6 @@ static void plan_decode(struct served *m)
 static void count_prompt(struct served *m, struct session *s, int cached)
 {
     s->cached = cached;
-    m->core->stats.prompt_tokens += (uint64_t)s->nprompt;
-    m->core->stats.cached_tokens += (uint64_t)cached;
     metrics_count(&m->metrics->prompt_tokens, (uint64_t)s->nprompt);
     metrics_count(&m->metrics->cached_tokens, (uint64_t)cached);
 }

@@ -539,7 +539,7 @@ int prefix_seq_match(struct prefix *p, struct prefix_seq *s, const int32_t *ids,
 {
     if (!at_page(p, s))
         return s->kv.len;
-    s->mark = limit / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+    s->mark = (s->settled && s->settled < limit ? s->settled : limit) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
     s->branch = 0;
     struct prefix_node *to = deepest(p, s, ids, limit, &s->branch);
     int first = window_first(p, to->end);

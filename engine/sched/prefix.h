@@ -21,7 +21,7 @@
 // first: who fills the cache flushes his own, not that of others. This file is the only place that allocates.
 //
 // A recurrent state cannot be cut at a page, so it is kept whole at some positions (checkpoints): every
-// PREFIX_CHECKPOINT_TOKENS, at the last page border of a prompt, where a prompt leaves a known path (so that the third with
+// PREFIX_CHECKPOINT_TOKENS, at the last page border of a prompt (of what the next turn will have of it), where a prompt leaves a known path (so that the third with
 // a common beginning finds it), and with the tail or wherever a sequence ends. A sequence goes on exactly there, from
 // a copy. prefix_seq_stop says where a chunk has to end for that. Checkpoints have bytes of their own; beyond them the least
 // recently used goes, of one path the one that is closest to another, measured by how far back it is.
@@ -49,7 +49,8 @@ struct prefix_seq {
     int published;             // pages that are in the tree, counted from the start
     int first;                 // pages before the window
     int promised;
-    int mark, branch;          // where checkpoints are wanted: the prompt's last page border; where it left a known path
+    int settled;               // set by the caller: how far the next turn will have the prompt; 0: all of it
+    int mark, branch;          // where checkpoints are wanted: the last page border of that; where it left a known path
 };
 
 // Does not own the pool. caching = false: nothing enters the tree.

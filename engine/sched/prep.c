@@ -273,6 +273,8 @@ static err_code prepare_chat(struct session *s, struct ids *ids, struct grammar 
     err_code code = ask_answer(s, &r, ret_grammar, e);
     if (!code)
         code = chat_ids_encode_rendered(s->model->tokenizer, &r, ids, e);
+    if (!code && s->owner->state_bytes)
+        s->passing = (int)chat_ids_passing(s->model->chat, s->model->tokenizer, &g->prompt, &r);
     rendered_done(&r);
     return code;
 }

@@ -35,7 +35,6 @@ struct sched {
     struct served *models[SCHED_MAX_MODELS];
     int nmodels;
     struct served *leaving;        // sched_unserve waits for the thread to forget it
-    struct engine_stats shown;
     int check_wanted, check_done;  // requests for sched_check, counted
     bool check_flush, check_ok;
     atomic_llong heartbeat_ns;
@@ -54,24 +53,10 @@ static void end_all(struct sched *s, const err *why)
 
 // ---- the thread
 
-static void add_pages(const struct served *m, struct engine_stats *st)
+static void show_pages(const struct sched *s)
 {
-    st->running += m->nrunning;
-    served_show_pages(m, true);
-    if (!m->pool)
-        return;
-    int pages = kv_pool_pages(m->pool), cached = prefix_evictable(m->prefix);
-    st->kv_pages += (size_t)pages;
-    st->kv_pages_cached += (size_t)prefix_cached(m->prefix);
-    st->kv_pages_used += (size_t)(pages - kv_pool_free_pages(m->pool) - cached);
-}
-
-// Called with the lock held.
-static void show_stats(struct sched *s)
-{
-    s->shown = s->core.stats;
     for (int i = 0; i < s->nmodels; i++)
-        add_pages(s->models[i], &s->shown);
+        served_show_pages(s->models[i], true);
 }
 
 static void answer_check(struct sched *s)
@@ -87,7 +72,7 @@ static void answer_check(struct sched *s)
         s->check_ok &= prefix_check(s->models[i]->prefix);
     }
     s->check_done = s->check_wanted;
-    show_stats(s);
+    show_pages(s);
     pthread_cond_broadcast(&s->answered);
 }
 
@@ -100,7 +85,7 @@ static void forget(struct sched *s)
     if (i < s->nmodels)
         memmove(s->models + i, s->models + i + 1, (size_t)(--s->nmodels - i) * sizeof *s->models);
     s->leaving = NULL;
-    show_stats(s);
+    show_pages(s);
     pthread_cond_broadcast(&s->answered);
 }
 
@@ -108,7 +93,7 @@ static void forget(struct sched *s)
 static bool receive(struct sched *s, bool idle)
 {
     pthread_mutex_lock(&s->lock);
-    show_stats(s);
+    show_pages(s);
     answer_check(s);
     if (s->leaving)
         forget(s);
@@ -312,17 +297,6 @@ void sched_wake(struct sched *s)
 int64_t sched_heartbeat_ns(const struct sched *s)
 {
     return atomic_load(&s->heartbeat_ns);
-}
-
-void sched_stats(struct sched *s, struct engine_stats *ret_stats)
-{
-    pthread_mutex_lock(&s->lock);
-    *ret_stats = s->shown;
-    pthread_mutex_unlock(&s->lock);
-    ret_stats->heartbeat_ns = atomic_load(&s->heartbeat_ns);
-    ret_stats->waiting = slot_waiting(s->core.slots);
-    ret_stats->free_slots = slot_unused(s->core.slots);
-    ret_stats->cancelled = slot_cancels(s->core.slots, &ret_stats->last_cancel_to_free_s);
 }
 
 bool sched_check(struct sched *s, bool flush)

@@ -63,7 +63,6 @@ int sched_max_running(const struct sched *s);
 void sched_submit(struct sched *s, struct session *session);
 void sched_wake(struct sched *s);
 int64_t sched_heartbeat_ns(const struct sched *s);  // when the thread last went round; takes no lock
-void sched_stats(struct sched *s, struct engine_stats *ret_stats);
 
 // For tests: drops every cached page nobody uses, and checks the accounts, on the scheduler's thread. False: unsound.
 bool sched_check(struct sched *s, bool flush);

@@ -32,7 +32,6 @@ struct sched_core {
     struct sched_config config;
     struct slot_table *slots;
     struct team *team;
-    struct engine_stats stats;
     size_t charged;  // by all sessions together, beside the models' own
     struct share share;
     int64_t (*now_ns)(void);  // clock_ns; in tests a clock of their own
@@ -40,6 +39,7 @@ struct sched_core {
     // A cycle is a step of each model with decoding rows, and one of something else beside them (turn.c).
     uint64_t cycle;
     bool extra_done;
+    bool gave_way;  // somebody was preempted in this turn
 };
 
 // A sequence's part of a step.

@@ -313,8 +313,6 @@ void session_end(struct session *s, const err *why)
     bad_words_free(s->bad_words);
     if (s->work)
         s->work->ops->free(s->work);
-    if (why && why->code == ERR_CANCELLED)
-        slot_count_cancel(s->slots, s->ticket);
     int64_t cancelled_ns = slot_cancel_ns(s->slots, s->ticket);  // 0 while the canceller is just about to write it
     slot_give(s->slots, s->ticket, s->waiting);
     timing_end(s, why, cancelled_ns, clock_ns());

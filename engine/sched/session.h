@@ -104,6 +104,7 @@ struct session {
     int64_t held_ns;       // since when its reader is behind (task.held); 0: it is not
     int64_t blocked_ns;    // since when there is no memory for it to begin; 0: it was not tried
     int led_at, led_still; // while it waits for a page: where its leader was, and for how many plans it has been there
+    int passing;           // tokens at the prompt's end that the next turn will not have (chat_ids.h)
     int nprompt, cached;   // tokens of the prompt (with rounds: of the stem)
     int prompt_tokens;     // usage
     int max_out;           // most tokens a choice may get

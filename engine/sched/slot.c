@@ -39,8 +39,6 @@ struct slot_table {
     pthread_mutex_t lock;
     struct slot_limits limits;
     int count, nfree;
-    uint64_t cancels;
-    double last_cancel_s;
     uint32_t *free;  // stack of unused slots
     struct slot *slots;
     struct amount waiting;
@@ -318,24 +316,6 @@ int64_t slot_cancel_ns(const struct slot_table *t, struct ticket ticket)
     return atomic_load(&t->slots[ticket.slot].cancel_ns);
 }
 
-void slot_count_cancel(struct slot_table *t, struct ticket ticket)
-{
-    int64_t at = slot_cancel_ns(t, ticket);
-    double took_s = at ? (double)(clock_ns() - at) * 1e-9 : 0;  // 0 while the canceller is just about to write it
-    pthread_mutex_lock(&t->lock);
-    t->cancels++;
-    t->last_cancel_s = took_s;
-    pthread_mutex_unlock(&t->lock);
-}
-
-uint64_t slot_cancels(struct slot_table *t, double *ret_last_s)
-{
-    pthread_mutex_lock(&t->lock);
-    uint64_t n = t->cancels;
-    *ret_last_s = t->last_cancel_s;
-    pthread_mutex_unlock(&t->lock);
-    return n;
-}
 // ---- counts
 
 int slot_count(const struct slot_table *t)

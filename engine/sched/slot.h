@@ -49,9 +49,6 @@ void slot_give(struct slot_table *t, struct ticket ticket, bool waiting);  // wa
 bool slot_cancel(struct slot_table *t, struct ticket ticket);  // true: this call did it
 bool slot_cancelled(const struct slot_table *t, struct ticket ticket);
 int64_t slot_cancel_ns(const struct slot_table *t, struct ticket ticket);  // when; 0: not cancelled
-// It ends because of its cancel.
-void slot_count_cancel(struct slot_table *t, struct ticket ticket);
-uint64_t slot_cancels(struct slot_table *t, double *ret_last_s);  // counted so far; what the last one took
 
 int slot_count(const struct slot_table *t);  // all slots
 int slot_waiting(struct slot_table *t);      // requests

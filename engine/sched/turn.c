@@ -133,9 +133,6 @@ static double seconds_since(const struct sched_core *core, int64_t start)
 
 static void count_step(struct served *m, double took)
 {
-    struct sched_core *core = m->core;
-    core->stats.busy_s += took;
-    core->stats.steps++;
     metrics_count(&m->metrics->steps, 1);
     hist_add(&m->metrics->step_s, took);
 }
@@ -278,7 +275,7 @@ static bool step(struct sched_core *core, struct served *const *models, int n)
 
 bool turn_make(struct sched_core *core, struct served *const *models, int n)
 {
-    uint64_t preempted = core->stats.preempted;
+    core->gave_way = false;
     int64_t now = core->now_ns();
     for (int i = 0; i < n; i++) {
         admit_sweep(models[i], now);
@@ -289,5 +286,5 @@ bool turn_make(struct sched_core *core, struct served *const *models, int n)
     // The end of a cycle has no step of its own, and making room may leave a step without rows.
     for (int i = 0; i < 4 && !worked; i++)
         worked = step(core, models, n);
-    return worked || core->stats.preempted != preempted;
+    return worked || core->gave_way;
 }

@@ -2,6 +2,9 @@
 #include "engine/text/chat_ids.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -47,4 +50,51 @@ err_code chat_ids_encode(const struct chat *c, const struct tokenizer *t, const 
     err_code code = chat_ids_encode_rendered(t, &r, ids, e);
     rendered_done(&r);
     return code;
+}
+
+// ---- the next turn
+
+static void add_message(json_t *messages, const char *role)
+{
+    json_t *m = json_object();
+    json_object_set_new(m, "role", json_string(role));
+    json_object_set_new(m, "content", json_string("x"));
+    json_array_append_new(messages, m);
+}
+
+// A short conversation at its first or its second answer, with p's own settings. False: the template has something against it.
+static bool render_turn(const struct chat *c, const struct tokenizer *t, const struct prompt *p, bool second,
+                        struct rendered *ret_rendered)
+{
+    struct prompt q = {.tools = p->tools, .kwargs = p->kwargs, .add_generation_prompt = true, .messages = json_array()};
+    err e;
+    add_message(q.messages, "user");
+    if (second) {
+        add_message(q.messages, "assistant");
+        add_message(q.messages, "user");
+    }
+    bool ok = !chat_ids_render(c, t, &q, ret_rendered, &e);
+    json_decref(q.messages);
+    return ok;
+}
+
+size_t chat_ids_passing(const struct chat *c, const struct tokenizer *t, const struct prompt *p, const struct rendered *r)
+{
+    struct rendered first = {0}, second = {0};
+    struct ids ids = {0};
+    err e;
+    if (p->add_generation_prompt && render_turn(c, t, p, false, &first) && render_turn(c, t, p, true, &second)) {
+        size_t same = 0;
+        while (same < first.len && same < second.len && first.text[same] == second.text[same])
+            same++;
+        size_t rest = first.len - same;
+        struct text_span span = {first.text + same, rest, true};
+        bool ends = r->len >= rest && memcmp(r->text + r->len - rest, span.text, rest) == 0;
+        if (ends && rest && tokenizer_encode(t, &span, 1, false, &ids, &e))
+            ids.len = 0;
+    }
+    rendered_done(&first);
+    rendered_done(&second);
+    free(ids.data);
+    return ids.len;
 }

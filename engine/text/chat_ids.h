@@ -14,5 +14,8 @@ MUST_CHECK err_code chat_ids_render(const struct chat *c, const struct tokenizer
 // And encoded, appended to *ids. A model that wants BOS gets exactly one, whether or not its template prints it.
 MUST_CHECK err_code chat_ids_encode(const struct chat *c, const struct tokenizer *t, const struct prompt *p, struct ids *ids,
                                     err *e);
+// How many tokens at the end of what chat_ids_render made of p the next turn will not have there: what the template opens an
+// answer with and does not write in front of one that is history (thoughts). 0: none, or not known.
+size_t chat_ids_passing(const struct chat *c, const struct tokenizer *t, const struct prompt *p, const struct rendered *r);
 // What chat_ids_render made.
 MUST_CHECK err_code chat_ids_encode_rendered(const struct tokenizer *t, const struct rendered *r, struct ids *ids, err *e);

@@ -291,11 +291,13 @@ static void test_same_bits(void **state)
     compare("token by token together", &(struct setup){.kv_bytes = 4 << 20, .threads = 1, .step = true}, want);
     compare("small chunks", &(struct setup){.kv_bytes = 4 << 20, .threads = 1, .chunk = 5}, want);
     uint64_t preempted = 0;
-    for (size_t pages = 34; pages <= 46; pages += 12) {
+    // How prompts are cut depends on how long steps take, and so who is in whose way: some sizes do it in about half of the runs.
+    for (int i = 0; preempted == 0 && i < 40; i++) {
+        size_t pages = 34 + (size_t)i % 7 * 4;
         preempted += run_together(&(struct setup){.kv_bytes = pages * PAGE_BYTES, .threads = 1}, got);
-        for (int i = 0; i < CASES; i++) {
-            same("few pages", i, &want[i], &got[i]);
-            forget(&got[i]);
+        for (int k = 0; k < CASES; k++) {
+            same("few pages", k, &want[k], &got[k]);
+            forget(&got[k]);
         }
     }
     assert_true(preempted > 0);

@@ -206,7 +206,11 @@ void sim_run(struct sim *s, struct sim_job *jobs, int n)
         for (ended = 0; ended < sent && jobs[ended].ends; ended++)
             ;
     }
-    s->steps = s->core.stats.steps;
+    s->steps = s->preempted = 0;
+    for (int i = 0; i < s->n; i++) {
+        s->steps += s->metrics[i].steps;
+        s->preempted += s->metrics[i].preemptions;
+    }
     for (int i = 0; i < n; i++)
         check(&jobs[i]);
 }

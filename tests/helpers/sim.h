@@ -28,7 +28,7 @@ struct sim {
     struct metrics metrics[SIM_MODELS];
     int n;
     double start_s;
-    uint64_t steps;
+    uint64_t steps, preempted;
 };
 
 struct sim_job {

@@ -306,8 +306,8 @@ static void test_batch_gives_way(void **state)
     sim_run(&s, jobs, 12);
     for (int i = 8; i < 12; i++)
         assert_true(jobs[i].first_s - jobs[i].at_s < 4);
-    assert_true(s.core.stats.preempted > 0);
-    assert_true(s.core.stats.preempted < 20);  // and not in vain
+    assert_true(s.preempted > 0);
+    assert_true(s.preempted < 20);  // and not in vain
     assert_true(jobs[11].end_s < jobs[7].end_s);
     sim_close(&s);
 }
@@ -413,7 +413,7 @@ static void test_held(void **state)
     assert_int_equal(jobs[2].error, ERR_TIMEOUT);
     assert_int_equal(jobs[2].tokens, 50);
     assert_true(jobs[2].end_s > ADMIT_HELD_MOST_S && jobs[2].end_s < ADMIT_HELD_MOST_S + 5);
-    assert_int_equal(s.core.stats.preempted, 0);  // nobody needed the memory
+    assert_int_equal(s.preempted, 0);  // nobody needed the memory
     sim_close(&s);
 }
 
@@ -431,7 +431,7 @@ static void test_held_gives_memory(void **state)
     assert_true(jobs[1].begun_s >= ADMIT_HELD_S && jobs[1].begun_s < ADMIT_HELD_S + 3);
     assert_int_equal(jobs[0].error, ERR_OK);
     assert_true(jobs[0].gap_s >= 60 && jobs[0].gap_s < 62);
-    assert_int_equal(s.core.stats.preempted, 1);
+    assert_int_equal(s.preempted, 1);
     sim_close(&s);
 }
 
@@ -465,7 +465,7 @@ static void test_random_load(void **state)
         for (int i = 0; i < JOBS; i++)
             if (jobs[i].class != CLASS_BATCH && !jobs[i].hold_at && !jobs[i].error)
                 most = fmax(most, jobs[i].gap_s);
-        print_message("gap %.1f ms, %llu preempted\n", most * 1e3, (unsigned long long)s.core.stats.preempted);
+        print_message("gap %.1f ms, %llu preempted\n", most * 1e3, (unsigned long long)s.preempted);
         assert_true(most <= 0.15);
         sim_close(&s);
     }

@@ -117,8 +117,8 @@ static void write_line(enum log_level level, const char *fmt, va_list ap)
     if (n > sizeof line - 2)
         n = sizeof line - 2;
     for (char *p = line; p < line + n; p++)
-        if (*p == '\n' || *p == '\r')
-            *p = ' ';  // text from outside must not forge a line
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = ' ';  // text from outside forges no line, and says nothing to a terminal
     line[n++] = '\n';
     (void)!write(STDERR_FILENO, line, n);
 }

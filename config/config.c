@@ -53,6 +53,70 @@ static int find_key(const char *name)
     return -1;
 }
 
+// What other servers call a setting, for those who move here: only to name ours in the refusal.
+static const char *const foreign[][2] = {
+    {"m", "model"}, {"hf_repo", "model"}, {"hf", "model"}, {"served_model_name", "model"},
+    {"p", "listen"}, {"port", "listen"}, {"host", "listen"}, {"uds", "listen"},
+    {"c", "context"}, {"ctx_size", "context"}, {"n_ctx", "context"}, {"max_model_len", "context"},
+    {"t", "threads"}, {"np", "max_running"}, {"parallel", "max_running"}, {"max_num_seqs", "max_running"},
+    {"ub", "prefill_chunk"}, {"ubatch_size", "prefill_chunk"}, {"max_num_batched_tokens", "prefill_chunk"},
+    {"cache_type_k", "kv"}, {"cache_type_v", "kv"}, {"kv_cache_dtype", "kv"}, {"chat_template_file", "chat_template"},
+    {"ssl_certfile", "tls_cert"}, {"ssl_cert_file", "tls_cert"}, {"ssl_keyfile", "tls_key"}, {"ssl_key_file", "tls_key"},
+    {"allowed_origins", "cors_origins"}, {"download_dir", "store_dir"}, {"keep_alive", "idle_unload_s"},
+    {"sleep_idle_seconds", "idle_unload_s"},
+};
+
+// Letters to put in, leave out or change; both are shorter than 64.
+static int distance(const char *a, const char *b)
+{
+    int row[64], n = (int)strlen(b);
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int change = diagonal + (a[i - 1] != b[j - 1]), add = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < add ? change : add;
+        }
+    }
+    return row[n];
+}
+
+// The setting that was meant by a name that is none; -1: who knows.
+static int guess_key(const char *name)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (strcmp(foreign[i][0], name) == 0)
+            return find_key(foreign[i][1]);
+    size_t n = strlen(name);
+    int best = -1, nearest = n < 4 || n > 60 ? 0 : n < 8 ? 2 : 3;
+    for (int i = 0; i < NKEYS && nearest; i++) {
+        int d = keys[i].name ? distance(name, keys[i].name) : nearest;
+        if (d < nearest) {
+            best = i;
+            nearest = d;
+        }
+    }
+    return best;
+}
+
+// "; the nearest is ..." for the end of a refusal, or "".
+static const char *guess(const char *name, bool option, char out[256])
+{
+    char shown[64];
+    int i = guess_key(name), n = 0;
+    out[0] = 0;
+    if (i < 0)
+        return out;
+    for (const char *s = keys[i].name; s[n] && n < 63; n++)
+        shown[n] = s[n] == '_' && option ? '-' : s[n];
+    shown[n] = 0;
+    snprintf(out, 256, "; the nearest is %s%s (%s)", option ? "--" : "", shown, keys[i].help);
+    return out;
+}
+
 static bool in_choices(const char *choices, const char *value)
 {
     size_t n = strlen(value);
@@ -280,7 +344,8 @@ static err_code finish_models(struct config *c, err *e)
         if (!m)
             return err_set_param(e, ERR_INVALID, "model", "more than %d models", CONFIG_MAX_ITEMS);
         if (m->path && strcmp(m->path, path) != 0)
-            return err_set_param(e, ERR_INVALID, "model", "model '%s' has two paths, '%s' and '%s'", name, m->path, path);
+            return err_set_param(e, ERR_INVALID, "model", "model '%s' has two paths, '%s' and '%s'; other names: NAME=PATH", name,
+                                 m->path, path);
         m->path = path;
     }
     for (int i = 0; i < c->nmodels; i++) {
@@ -318,8 +383,9 @@ static int on_line(void *user, const char *section, const char *name, const char
         return p->code == ERR_OK;
     }
     int i = find_key(name);
+    char hint[256];
     if (i < 0)
-        p->code = err_set_param(p->e, ERR_INVALID, name, "%s: unknown setting '%s'", p->file, name);
+        p->code = err_set_param(p->e, ERR_INVALID, name, "%s: unknown setting '%s'%s", p->file, name, guess(name, false, hint));
     else
         p->code = set_value(p, i, value, from);
     return p->code == ERR_OK;
@@ -377,9 +443,13 @@ static err_code load_environment(struct parse *p)
 static err_code load_option(struct parse *p, char *const *args, int nargs, int *i)
 {
     const char *arg = args[*i];
+    char name[64], hint[256];
+    if (arg[0] == '-' && arg[1] != '-')
+        return err_set(p->e, ERR_INVALID, "'%s' is not an option%s; see oxinferd --help", arg, guess(arg + 1, true, hint));
     if (strncmp(arg, "--", 2) != 0)
-        return err_set(p->e, ERR_INVALID, "'%s' is not an option; see oxinferd --help", arg);
-    char name[64];
+        return err_set(p->e, ERR_INVALID,
+                       "'%s' is not an option: a model is given with --model, a configuration file with --config; see "
+                       "oxinferd --help", arg);
     size_t n = strcspn(arg + 2, "=");
     if (n >= sizeof name)
         n = sizeof name - 1;
@@ -388,7 +458,7 @@ static err_code load_option(struct parse *p, char *const *args, int nargs, int *
     name[n] = 0;
     int k = find_key(name);
     if (k < 0)
-        return err_set(p->e, ERR_INVALID, "unknown option '%.*s'; see oxinferd --help", (int)n + 2, arg);
+        return err_set(p->e, ERR_INVALID, "unknown option '%.*s'%s; see oxinferd --help", (int)n + 2, arg, guess(name, true, hint));
     const char *value = arg[2 + n] == '=' ? arg + 3 + n : NULL;
     bool next_is_value = *i + 1 < nargs && strncmp(args[*i + 1], "--", 2) != 0;
     if (!value && keys[k].kind == BOOL) {
@@ -475,14 +545,19 @@ static const char *value_word(const struct key *k)
     return k->kind == CHOICE ? k->choices : words[k->kind];
 }
 
-void config_help(FILE *out)
+void config_help(FILE *out, const char *group)
 {
+    bool wanted = true;
     for (int i = 0; i < NKEYS; i++) {
         const struct key *k = &keys[i];
         if (k->group) {
-            fprintf(out, "\n%s:\n", k->group);
+            wanted = !group || strcmp(k->group, group) == 0;
+            if (wanted)
+                fprintf(out, "\n%s:\n", k->group);
             continue;
         }
+        if (!wanted)
+            continue;
         char option[96];
         int n = snprintf(option, sizeof option, "--%s", k->name);
         for (int j = 2; j < n; j++)

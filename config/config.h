@@ -51,7 +51,7 @@ enum { CONFIG_MAX_FILE = 1 << 20, CONFIG_MAX_ITEMS = 256, CONFIG_MAX_LINE = 199 
 MUST_CHECK err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e);
 void config_done(struct config *c);
 
-// The settings part of --help.
-void config_help(FILE *out);
+// The settings part of --help: all, or those of one group of keys.def.
+void config_help(FILE *out, const char *group);
 // The shipped configuration file: every key, commented out, with its default. config/oxinferd.conf is this text.
 void config_sample(FILE *out);

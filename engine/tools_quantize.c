@@ -73,7 +73,7 @@ static void progress(struct job *j, size_t bytes)
     j->done += bytes;
     int now = j->bytes ? (int)((double)j->done * 100 / (double)j->bytes) : 100;
     if (j->ask->progress && now / 5 != j->shown / 5) {
-        fprintf(j->ask->progress, "quantize: %d %% of %.0f MB\n", now, (double)j->bytes * 1e-6);
+        fprintf(j->ask->progress, "quantize: %d %% of %.*f MB\n", now, j->bytes < 10000000, (double)j->bytes * 1e-6);
         fflush(j->ask->progress);
     }
     j->shown = now;

@@ -46,6 +46,7 @@ static bool is_probe(const struct route *r)
 static void write_text(const struct exchange *x, const struct facts *f, enum log_level level)
 {
     char status[16] = "left", work[256] = "";
+    const char *why = *f->problem ? f->problem : f->code ? f->code : "";  // a refusal's text may quote the request: its code only
     if (x->status)
         snprintf(status, sizeof status, "%d%s", x->status, x->left ? " left" : "");
     if (f->work.model)
@@ -53,7 +54,7 @@ static void write_text(const struct exchange *x, const struct facts *f, enum log
                  f->work.prompt_tokens, f->work.completion_tokens, f->work.cached_tokens, f->ttft_ms);
     log_write(level, "%s %s %.512s %s %.1f ms %llu bytes%s%s%s%s%s", x->r.id, x->r.method, *x->r.path ? x->r.path : "-",
               status, f->ms, (unsigned long long)x->bytes, *x->r.key_id ? " " : "", x->r.key_id, work,
-              *f->problem ? ": " : "", f->problem);
+              *why ? ": " : "", why);
 }
 
 // ---- JSON

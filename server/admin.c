@@ -108,7 +108,8 @@ static json_t *models_status(struct request *r, struct engine *en)
     if (n > 0)
         (void)engine_models(en, infos, n);
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, model_status(en, &infos[i]));
+        if (!infos[i].parent[0])  // an alias would be its model twice
+            json_array_append_new(list, model_status(en, &infos[i]));
     return list;
 }
 

@@ -25,7 +25,7 @@ static void reply_status(struct request *r, const char *status)
 err_code health_readiness(bool draining, const struct model_info *models, int n, err *e)
 {
     if (draining)
-        return err_set(e, ERR_DRAINING, "The server is shutting down.");
+        return err_set(e, ERR_DRAINING, "The server is draining: it should get no new requests.");
     for (int i = 0; i < n; i++) {
         if (models[i].lazy || engine_model_known(&models[i]))
             continue;  // it was loaded once, or is when it is asked for

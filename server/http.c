@@ -374,7 +374,8 @@ static bool refused_type(struct exchange *x)
     if (type ? guard_is_json(type) : !header(x, "Origin"))
         return false;
     err e = {0};
-    err_set(&e, ERR_INVALID, "Unsupported content type '%.100s'; expected 'application/json'.", type ? type : "");
+    err_set(&e, ERR_INVALID, "Unsupported content type '%.100s'; expected 'application/json' (curl: -H 'Content-Type: "
+                                "application/json').", type ? type : "");
     refuse(x, 400, "unsupported_content_type", &e);
     return true;
 }

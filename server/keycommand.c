@@ -208,7 +208,15 @@ static void print_key(const struct apikey *k)
     buf_init(&options, 16 << 10);
     apikey_options(k, &options);
     bool expired = apikey_expired(k, clock_unix_s());
-    printf("%s%s%s\n", k->name, options.data ? options.data : "", expired ? " (expired)" : "");
+    time_t when = (time_t)k->expires_unix_s;
+    struct tm tm;
+    char day[32] = "";
+    if (when && gmtime_r(&when, &tm))
+        strftime(day, sizeof day, "%Y-%m-%d %H:%M UTC", &tm);
+    printf("%s%s", k->name, options.data ? options.data : "");
+    if (*day)
+        printf(" (%s %s)", expired ? "expired" : "until", day);
+    putchar('\n');
     buf_done(&options);
 }
 

@@ -11,19 +11,22 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "codecs/audio_read.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/tools.h"
 #include "server/keycommand.h"
 #include "server/hub/modelcommand.h"
+#include "server/hub/modelpath.h"
 #include "server/hub/modelref.h"
 #include "server/serve.h"
 #include "server/version.h"
 
 struct command {
-    const char *name, *args, *help;
+    const char *name, *args, *help;  // without a name: a heading
     int (*run)(int nargs, char **args);
+    const char *settings;  // what it takes of them: NULL: none, "": all, or the group that matters
 };
 
 static int fail(const err *e)
@@ -186,20 +189,43 @@ static int run_logits(int nargs, char **args)
     return e.code ? fail(&e) : 0;
 }
 
+// A path stays what it is; else the path of the model of that name in the store, to be freed.
+static err_code find_model(const char *name, char **ret_path, err *e)
+{
+    struct config c;
+    if (file_exists(name)) {
+        *ret_path = mem_strdup(name);
+        return ERR_OK;
+    }
+    if (config_load(&c, NULL, 0, e))
+        return e->code;
+    err_code rc = modelpath_find(&c, name, ret_path, e);
+    config_done(&c);
+    return rc;
+}
+
 static int run_bench(int nargs, char **args)
 {
     struct tools_model m = {0};
+    const char *word = NULL;
+    char *path = NULL;
     struct tools_bench b = {.prompt = 512, .generate = 64, .parallel = 1, .reps = 5};
     const struct option options[] = {MODEL_OPTIONS(m), {"--pp", NULL, &b.prompt, NULL}, {"--tg", NULL, &b.generate, NULL},
         {"--depth", NULL, &b.depth, NULL}, {"--parallel", NULL, &b.parallel, NULL}, {"--reps", NULL, &b.reps, NULL},
         {"--chunk", NULL, &b.chunk, NULL}};
-    int status = read_options(nargs, args, options, sizeof options / sizeof *options, NULL);
+    int status = read_options(nargs, args, options, sizeof options / sizeof *options, &word);
     if (status)
         return status;
+    m.path = m.path ? m.path : word;
     if (!m.path)
         return misuse("bench needs --model%s", "");
     err e = {0};
-    return tools_bench(&m, &b, stdout, &e) ? fail(&e) : 0;
+    if (find_model(m.path, &path, &e))
+        return fail(&e);
+    m.path = path;
+    status = tools_bench(&m, &b, stdout, &e) ? fail(&e) : 0;
+    free(path);
+    return status;
 }
 
 static int run_image_check(int nargs, char **args)
@@ -234,7 +260,8 @@ static int run_show(int nargs, char **args)
 {
     struct tools_model m = {0};
     const char *word = NULL;
-    const struct option options[] = {MODEL_OPTIONS(m)};
+    bool stored = false;
+    const struct option options[] = {MODEL_OPTIONS(m), {"--json", NULL, NULL, &stored}, {"--verify", NULL, NULL, &stored}};
     if (is_pulled(nargs, args))
         return modelcommand_show(nargs, args);
     int status = read_options(nargs, args, options, sizeof options / sizeof *options, &word);
@@ -242,7 +269,9 @@ static int run_show(int nargs, char **args)
         return status;
     m.path = m.path ? m.path : word;
     if (!m.path)
-        return misuse("show needs the path of a model%s", "");
+        return misuse("show needs the path of a model, or the name of one in the store%s", "");
+    if (stored)
+        return misuse("--json and --verify are for models of the store, named OWNER/NAME; '%s' is a path", m.path);
     err e = {0};
     return tools_show(&m, stdout, &e) ? fail(&e) : 0;
 }
@@ -490,43 +519,95 @@ static int run_quantize(int nargs, char **args)
     sigaction(SIGINT, &on, NULL);
     sigaction(SIGTERM, &on, NULL);
     err e = {0};
-    return tools_quantize(&q, &e) ? fail(&e) : 0;
+    char *src = NULL;
+    if (find_model(q.src, &src, &e))
+        return fail(&e);
+    q.src = src;
+    status = tools_quantize(&q, &e) ? fail(&e) : 0;
+    free(src);
+    return status;
 }
 
 static const struct command commands[] = {
-    {"serve", "[SETTINGS]", "serve models over HTTP", run_serve},
+    {"serve", "[SETTINGS]", "serve models over HTTP", run_serve, ""},
     {"pull", "OWNER/NAME[:QUANT|/SUBFOLDER][@REVISION] [--quiet] [--json] [--verify] [SETTINGS]",
-     "fetch a model from a hub into the store; an interrupted one goes on where it was", modelcommand_pull},
-    {"list", "[--json] [SETTINGS]", "models in the store", modelcommand_list},
-    {"show", "PATH | NAME [--json] [--verify] [SETTINGS]", "what is in a model and what it needs; of one in the store its files and digests", run_show},
-    {"rm", "NAME... [SETTINGS]", "remove models from the store", modelcommand_rm},
-    {"devices", "[--threads N]", "CPU features, cores, memory, GPUs, measured ceilings", run_devices},
-    {"bench", "--model M [--threads N] [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N] [--chunk N]", "measure speed, one JSON line a figure", run_bench},
-    {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config},
+     "fetch a model from a hub into the store; an interrupted one goes on where it was", modelcommand_pull, "Model store"},
+    {"list", "[--json] [SETTINGS]", "models in the store", modelcommand_list, "Model store"},
+    {"show", "PATH [MODEL OPTIONS] | OWNER/NAME [--json] [--verify] [SETTINGS]",
+     "what is in a model and what memory it needs; of one in the store its files and digests", run_show, "Model store"},
+    {"rm", "OWNER/NAME... [SETTINGS]", "remove models from the store", modelcommand_rm, "Model store"},
+    {"quantize", "SRC DST --type q8|q4 [--threads N]",
+     "write the model of a path or a name into the new folder DST, with its weights quantised and packed: it loads without\n"
+     "      copying", run_quantize, NULL},
+    {"bench", "--model PATH|OWNER/NAME [--pp 512] [--tg 64] [--depth N] [--parallel N] [--reps N] [--chunk N] [MODEL OPTIONS]",
+     "measure speed, one JSON line a figure", run_bench, NULL},
+    {"devices", "[--threads N]", "CPU features, cores, memory, GPUs, measured ceilings", run_devices, NULL},
     {"key", "add NAME [OPTIONS] | list | rm NAME, with --store FILE, --api-key-file FILE or --config FILE",
      "API keys, kept as hashes; OPTIONS: --weight W --class batch|normal|interactive --rpm N --tpm N --concurrent N\n"
-     "      --models A,B --group G --expires YYYY-MM-DD|Nd --admin", keycommand_run},
-    {"sample-config", "", "print a configuration file with every setting", run_sample_config},
-    {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N] [--lora DIR]", "write logits, f32 little-endian [rows, vocab]", run_logits},
-    {"mel", "--model M --samples FILE|--wav FILE --out FILE", "log-mel features of 16 kHz samples (f32 little-endian) or of an audio file, [mels, frames]", run_mel},
-    {"whisper-logits", "--model M --mel FILE --ids 1,2,3 --out FILE [--encoder-out FILE] [--reps N]", "Whisper's logits of given features and ids, f32 little-endian [rows, vocab]", run_whisper_logits},
-    {"transcribe", "--model M --samples FILE|--wav FILE [--language L] [--translate] [--timestamps] [--prompt TEXT] [--temperature T] [--fallback] [--seed N]", "segments of 16 kHz samples (f32 little-endian) or of an audio file, one JSON line each", run_transcribe},
+     "      --models A,B --group G --expires YYYY-MM-DD|Nd --admin", keycommand_run, NULL},
+    {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config, ""},
+    {"sample-config", "", "print a configuration file with every setting", run_sample_config, NULL},
+    {NULL, NULL, "For comparing what is computed, in steps", NULL, NULL},
+    {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N] [--lora DIR] [MODEL OPTIONS]",
+     "write logits, f32 little-endian [rows, vocab]", run_logits, NULL},
+    {"mel", "--model M --samples FILE|--wav FILE --out FILE",
+     "log-mel features of 16 kHz samples (f32 little-endian) or of an audio file, [mels, frames]", run_mel, NULL},
+    {"whisper-logits", "--model M --mel FILE --ids 1,2,3 --out FILE [--encoder-out FILE] [--reps N]",
+     "Whisper's logits of given features and ids, f32 little-endian [rows, vocab]", run_whisper_logits, NULL},
+    {"transcribe", "--model M --samples FILE|--wav FILE [--language L] [--translate] [--timestamps] [--prompt TEXT]\n"
+     "      [--temperature T] [--fallback] [--seed N]",
+     "segments of 16 kHz samples (f32 little-endian) or of an audio file, one JSON line each", run_transcribe, NULL},
     {"speak-check", "--model M --text T [--voice V] [--seed N] [--greedy] [--noise] [--max-tokens N] [--out FILE]",
-     "speak, showing tokens; f32 samples to a file", run_speak_check},
-    {"snac-check", "--model DIR --codes FILE [--noise FILE] [--step N] --out FILE", "decode given codes, f32 samples", run_snac_check},
-    {"image-check", "--model M --case FILE.json --out DIR", "one picture from given noise, as numbers", run_image_check},
-    {"quantize", "SRC DST --type q8|q4 [--threads N]", "write a model with its weights quantised and packed, which loads without copying", run_quantize},
+     "speak, showing tokens; f32 samples to a file", run_speak_check, NULL},
+    {"snac-check", "--model DIR --codes FILE [--noise FILE] [--step N] --out FILE", "decode given codes, f32 samples",
+     run_snac_check, NULL},
+    {"image-check", "--model M --case FILE.json --out DIR", "one picture from given noise, as numbers", run_image_check, NULL},
 };
+enum { NCOMMANDS = sizeof commands / sizeof *commands };
+
+static void print_command(const struct command *c)
+{
+    if (c->name)
+        printf("  oxinferd %s%s%s\n      %s\n", c->name, *c->args ? " " : "", c->args, c->help);
+    else
+        printf("\n%s:\n", c->help);
+}
+
+static void print_settings(const char *group)
+{
+    fputs("\nSettings, also as OXINFERD_NAME in the environment or 'name = value' in a file given with --config FILE:\n", stdout);
+    config_help(stdout, *group ? group : NULL);
+}
+
+static const char model_options[] = "MODEL OPTIONS: --activations int8|f32|bf16, --kv f16|f32|q8, --isa NAME, --threads N, "
+                                    "--context N, --vocoder DIR";
 
 static int help(void)
 {
     puts("oxinferd " VERSION " - serves OpenAI's HTTP API and runs the models itself\n\nCommands:");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        printf("  oxinferd %s %s\n      %s\n", commands[i].name, commands[i].args, commands[i].help);
-    puts("\nModel options of logits, bench, speak-check and show: --activations int8|f32|bf16, --kv f16|f32|q8, --isa NAME,\n"
-         "--threads N, --context N, --vocoder DIR.\n\nSettings of serve (also OXINFERD_NAME in the environment, name = value in a file given with --config FILE):");
-    config_help(stdout);
+    for (int i = 0; i < NCOMMANDS; i++)
+        print_command(&commands[i]);
+    printf("\n%s\n'oxinferd COMMAND --help' shows one command.\n", model_options);
+    print_settings("");
     return 0;
+}
+
+static int help_on(const struct command *c)
+{
+    print_command(c);
+    if (strstr(c->args, "MODEL OPTIONS"))
+        printf("\n%s\n", model_options);
+    if (c->settings)
+        print_settings(c->settings);
+    return 0;
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (int i = 0; i < NCOMMANDS; i++)
+        if (commands[i].name && strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    return NULL;
 }
 
 int main(int argc, char **argv)
@@ -534,15 +615,17 @@ int main(int argc, char **argv)
     if (argc < 2)
         return misuse("a command is needed%s", "");
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
-        return help();
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        const struct command *about = argc > 2 ? find_command(argv[2]) : NULL;
+        return about ? help_on(about) : help();
+    }
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0)
         return puts("oxinferd " VERSION) < 0;
+    const struct command *c = find_command(name);
+    if (!c)
+        return misuse("unknown command '%s'", name);
     for (int i = 2; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0)
-            return help();
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc - 2, argv + 2);
-    return misuse("unknown command '%s'", name);
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return help_on(c);
+    return c->run(argc - 2, argv + 2);
 }

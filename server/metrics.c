@@ -572,6 +572,8 @@ void metrics_find_models(struct server *s)
     struct metrics_model *models = mem_new(ENGINE_MODELS_MAX * sizeof *models);
     int n = engine_models(s->engine, infos, ENGINE_MODELS_MAX), found = 0;
     for (int i = 0; i < n && i < ENGINE_MODELS_MAX; i++) {
+        if (infos[i].parent[0])
+            continue;  // an alias has its model's numbers, which would count twice
         models[found] = (struct metrics_model){infos[i].name, engine_metrics(s->engine, infos[i].name)};
         found += models[found].numbers != NULL;
     }

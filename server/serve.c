@@ -242,7 +242,7 @@ static void say_model(const struct model_info *m)
     if (m->state != MODEL_READY)
         log_info("model %s is loaded when it is asked for", m->name);
     else
-        log_info("model %s is ready: %s, %s, a request may have %d tokens; %.0f MB, of these %.0f MB of weights, loaded in %.2f s",
+        log_info("model %s is ready: %s, %s, a request may have %d tokens; up to %.0f MB, of these %.0f MB of weights, loaded in %.2f s",
                  m->name, m->family, m->format, m->context, (double)m->memory_bytes / 1e6, (double)m->resident_bytes / 1e6,
                  m->load_s);
 }

@@ -70,6 +70,8 @@ static bool begin_again(struct watch *w)
     struct session *s = w->session;
     bad_words_free(s->bad_words);
     s->bad_words = NULL;
+    score_free(s->score);
+    s->score = NULL;
     free(s->close);
     s->close = NULL;
     s->nclose = 0;

@@ -59,7 +59,8 @@ static err_code read_texts(struct score *sc, const struct grammar_request *r, er
     sc->list = json_loadb(r->text, r->len, JSON_DECODE_ANY, NULL);
     size_t n = json_array_size(sc->list);
     if (n == 0 || n > SCORE_MAX_TEXTS)
-        return err_set(e, ERR_INVALID, "%zu choices, expected 1 to %d where their probabilities decide", n, SCORE_MAX_TEXTS);
+        return err_set(e, ERR_INVALID, "%zu choices, expected 1 to %d%s", n, SCORE_MAX_TEXTS,
+                       n ? " where their probabilities decide, at temperature 0 or with 'probabilities'" : "");
     sc->texts = mem_new(n * sizeof *sc->texts);
     sc->ntexts = (int)n;
     for (int i = 0; i < sc->ntexts; i++) {

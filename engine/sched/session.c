@@ -265,6 +265,7 @@ void session_say_scored(struct session *s, int answer, int text)
     session_text_done(c);
     c->text = (struct session_text){0};
     c->index = answer;
+    c->nids = s->nprompt;
     session_text_init(s, c);
     int n = x->n < s->max_out ? x->n : s->max_out;
     bool hit = false;
@@ -275,6 +276,7 @@ void session_say_scored(struct session *s, int answer, int text)
             lp = *shown;
             lp.top = lp.ntop ? memcpy(mem_new((size_t)lp.ntop * sizeof *lp.top), lp.top, (size_t)lp.ntop * sizeof *lp.top) : NULL;
         }
+        session_add_id(c, x->ids[k]);
         s->completion_tokens++;
         hit = session_text_say(s, c, x->ids[k], shown ? &lp : NULL);
     }
@@ -282,7 +284,9 @@ void session_say_scored(struct session *s, int answer, int text)
     s->completion_tokens += sc->ends && !hit && !cut;  // the token that ends the answer was weighed, too
     session_text_finish(s, c, cut);
     s->cut |= cut;
-    session_emit(s, &(struct event){.kind = EVENT_FINISH, .choice = answer, .finish = cut ? FINISH_LENGTH : FINISH_STOP});
+    struct event ev = {.kind = EVENT_FINISH, .choice = answer, .finish = cut ? FINISH_LENGTH : FINISH_STOP};
+    session_text_ids(s, c, &ev);
+    session_emit(s, &ev);
 }
 
 // ---- the end

@@ -1,4 +1,5 @@
-// chat_prepare.c - messages of a request in the shape a template takes (chat_traits). Works on shallow copies.
+// chat_prepare.c - messages of a request in the shape a template takes (chat_traits). Works on shallow copies, and in time that
+// grows with the request: it has tens of thousands of messages, parts or calls when somebody wants it to.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "engine/text/answer_int.h"
 #include "engine/text/chat_int.h"
@@ -18,17 +20,28 @@ static bool is_role(const json_t *m, const char *role)
     return r && !strcmp(r, role);
 }
 
+static void add_string(struct buf *text, const char *between, const json_t *s)
+{
+    if (text->len && json_string_length(s))
+        buf_add_str(text, between);
+    buf_add(text, json_string_value(s), json_string_length(s));
+}
+
+// Ends it.
+static json_t *taken(struct buf *text)
+{
+    json_t *v = json_stringn(text->data ? text->data : "", text->len);
+    buf_done(text);
+    return v ? v : json_string("");
+}
+
 static json_t *joined(const json_t *a, const char *between, const json_t *b)
 {
     struct buf text;
     buf_init(&text, MAX_TEXT);
-    buf_add(&text, json_string_value(a), json_string_length(a));
-    if (json_string_length(a) && json_string_length(b))
-        buf_add_str(&text, between);
-    buf_add(&text, json_string_value(b), json_string_length(b));
-    json_t *v = json_stringn(text.data ? text.data : "", text.len);
-    buf_done(&text);
-    return v ? v : json_string("");
+    add_string(&text, between, a);
+    add_string(&text, between, b);
+    return taken(&text);
 }
 
 // ---- one message
@@ -38,19 +51,18 @@ static json_t *parts_text(const json_t *parts)
 {
     const json_t *part;
     size_t i;
-    json_t *text = json_string("");
+    struct buf text;
+    buf_init(&text, MAX_TEXT);
     json_array_foreach(parts, i, part) {
         const char *type = json_string_value(json_object_get(part, "type"));
         json_t *t = json_object_get(part, "text");
         if (!type || strcmp(type, "text") || !json_is_string(t)) {
-            json_decref(text);
+            buf_done(&text);
             return NULL;
         }
-        json_t *both = joined(text, "", t);
-        json_decref(text);
-        text = both;
+        add_string(&text, "", t);
     }
-    return text;
+    return taken(&text);
 }
 
 static json_t *text_of(const json_t *m)
@@ -274,50 +286,80 @@ static json_t *prepare_message(const struct chat *c, const json_t *in, size_t in
 
 // ---- results in the order of their calls
 
-static bool same_text(const json_t *a, const json_t *b)
+// The calls of a message by their ids.
+struct places {
+    struct map *of;  // the first of an id
+    bool ids;        // all have one
+};
+
+static struct places places_of(const json_t *calls)
 {
-    return json_is_string(a) && json_is_string(b) && json_string_length(a) == json_string_length(b) &&
-           !memcmp(json_string_value(a), json_string_value(b), json_string_length(a));
+    struct places p = {map_new(json_array_size(calls)), true};
+    const json_t *call;
+    uint32_t known;
+    size_t i;
+    json_array_foreach(calls, i, call) {
+        const json_t *id = json_object_get(call, "id");
+        p.ids = p.ids && json_is_string(id);
+        if (json_is_string(id) && !map_get(p.of, json_string_value(id), json_string_length(id), &known))
+            map_put(p.of, json_string_value(id), json_string_length(id), (uint32_t)i);
+    }
+    return p;
 }
 
-// Position of a result's call in calls; -1: it has no id or the calls have none; -2: there is no such call.
-static int call_of(const json_t *result, const json_t *calls)
+// Position of a result's call; -1: it has no id or the calls have none; -2: there is no such call.
+static int call_of(const json_t *result, const struct places *p)
 {
-    const json_t *id = json_object_get(result, "tool_call_id"), *call;
-    size_t i;
-    bool ids = true;
+    const json_t *id = json_object_get(result, "tool_call_id");
+    uint32_t at;
     if (!json_is_string(id))
         return -1;
-    json_array_foreach(calls, i, call) {
-        if (same_text(json_object_get(call, "id"), id))
-            return (int)i;
-        ids = ids && json_is_string(json_object_get(call, "id"));
-    }
-    return ids ? -2 : -1;
+    if (map_get(p->of, json_string_value(id), json_string_length(id), &at))
+        return (int)at;
+    return p->ids ? -2 : -1;
 }
 
-static err_code order_results(json_t *messages, size_t from, size_t n, const json_t *calls, err *e)
+struct placed {
+    int call;
+    size_t at;  // among the messages
+};
+
+static int by_call(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    if (x->call != y->call)
+        return x->call < y->call ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+// Results without an id keep their place among the others.
+static err_code order_results(json_t *messages, size_t from, size_t n, const struct places *calls, err *e)
 {
     char where[60];
-    size_t at = 0;
-    json_t *sorted = json_array();
-    for (size_t i = 0; i < n; i++)
-        if (call_of(json_array_get(messages, from + i), calls) == -2) {
-            json_decref(sorted);
-            snprintf(where, sizeof where, "messages[%zu].tool_call_id", from + i);
+    struct placed *sorted = mem_new(n * sizeof *sorted + 1);
+    size_t *places = mem_new(n * sizeof *places + 1), found = 0;
+    for (size_t i = from; i < from + n; i++) {
+        int call = call_of(json_array_get(messages, i), calls);
+        if (call == -2) {
+            free(places);
+            free(sorted);
+            snprintf(where, sizeof where, "messages[%zu].tool_call_id", i);
             return err_set_param(e, ERR_INVALID, where, "no call of the assistant message before it has this id");
         }
-    for (int k = -1; k < (int)json_array_size(calls); k++)
-        for (size_t i = 0; i < n; i++) {
-            json_t *m = json_array_get(messages, from + i);
-            int of = call_of(m, calls);
-            if (of == k && of >= 0)
-                json_array_append(sorted, m);
-        }
-    for (size_t i = 0; i < n; i++)  // results without an id keep their place among the others
-        if (call_of(json_array_get(messages, from + i), calls) >= 0)
-            json_array_set(messages, from + i, json_array_get(sorted, at++));
-    json_decref(sorted);
+        if (call < 0)
+            continue;
+        places[found] = i;
+        sorted[found++] = (struct placed){call, i};
+    }
+    qsort(sorted, found, sizeof *sorted, by_call);
+    json_t *all = json_array();
+    for (size_t i = 0; i < found; i++)
+        json_array_append(all, json_array_get(messages, sorted[i].at));
+    for (size_t i = 0; i < found; i++)
+        json_array_set(messages, places[i], json_array_get(all, i));
+    json_decref(all);
+    free(places);
+    free(sorted);
     return ERR_OK;
 }
 
@@ -334,8 +376,14 @@ static err_code order_all(json_t *messages, err *e)
 {
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
-        if (json_array_size(calls) && order_results(messages, i + 1, results_after(messages, i), calls, e))
-            return e->code;
+        size_t n = json_array_size(calls) ? results_after(messages, i) : 0;
+        if (n == 0)
+            continue;
+        struct places p = places_of(calls);
+        err_code code = order_results(messages, i + 1, n, &p, e);
+        map_free(p.of);
+        if (code)
+            return code;
     }
     return ERR_OK;
 }
@@ -346,6 +394,7 @@ static err_code order_all(json_t *messages, err *e)
 static void split_message(json_t *out, json_t *messages, size_t i, size_t results)
 {
     json_t *m = json_array_get(messages, i), *calls = json_object_get(m, "tool_calls"), *call;
+    struct places p = places_of(calls);
     size_t k, used = 0;
     json_array_foreach(calls, k, call) {
         json_t *one = json_copy(m);
@@ -355,13 +404,14 @@ static void split_message(json_t *out, json_t *messages, size_t i, size_t result
         json_array_append_new(out, one);
         for (; used < results; used++) {
             json_t *r = json_array_get(messages, i + 1 + used);
-            int of = call_of(r, calls);
+            int of = call_of(r, &p);
             bool last = k + 1 == json_array_size(calls), mine = of == (int)k || (of < 0 && used == k);
             if (!mine && !last)
                 break;
             json_array_append(out, r);
         }
     }
+    map_free(p.of);
 }
 
 static json_t *split_calls(json_t *messages)
@@ -391,19 +441,49 @@ static void add_text(const struct chat_traits *t, json_t *to, const json_t *from
     json_decref(b);
 }
 
+// Several texts, blank lines between them, as the content of `to`.
+struct gathered {
+    json_t *to;  // NULL: nothing is gathered
+    struct buf text;
+};
+
+static void gather(struct gathered *g, json_t *to, const json_t *from)
+{
+    json_t *first = g->to ? NULL : text_of(to), *text = text_of(from);
+    if (!g->to) {
+        buf_init(&g->text, MAX_TEXT);
+        add_string(&g->text, "", first);
+    }
+    g->to = to;
+    add_string(&g->text, "\n\n", text);
+    json_decref(first);
+    json_decref(text);
+}
+
+static void gather_end(const struct chat_traits *t, struct gathered *g)
+{
+    if (!g->to)
+        return;
+    json_object_set_new(g->to, "content", taken(&g->text));
+    set_content(t, g->to);
+    g->to = NULL;
+}
+
 // Results as user messages, joined with their neighbours: such templates want user and assistant in turn.
 static json_t *results_as_user(const struct chat_traits *t, json_t *messages)
 {
     json_t *out = json_array(), *m, *last = NULL;
     size_t i;
     bool was_result = false;
+    struct gathered g = {0};
     json_array_foreach(messages, i, m) {
         bool result = is_role(m, "tool");
         if (was_result && (result || is_role(m, "user"))) {
-            add_text(t, last, m, false);
+            gather(&g, last, m);
             was_result = result;
             continue;
         }
+        gather_end(t, &g);
         last = m;
         was_result = result;
         if (result) {
@@ -412,6 +492,7 @@ static json_t *results_as_user(const struct chat_traits *t, json_t *messages)
         }
         json_array_append(out, m);
     }
+    gather_end(t, &g);
     json_decref(messages);
     return out;
 }
@@ -422,13 +503,15 @@ static json_t *merge_system(const struct chat_traits *t, json_t *messages)
 {
     json_t *out = json_array(), *m, *first = NULL;
     size_t i;
+    struct gathered g = {0};
     json_array_foreach(messages, i, m)
         if (!is_role(m, "system") && !is_role(m, "developer"))
             json_array_append(out, m);
         else if (!first)
             json_array_insert(out, 0, first = m);
         else
-            add_text(t, first, m, false);
+            gather(&g, first, m);
+    gather_end(t, &g);
     json_decref(messages);
     return out;
 }
@@ -455,10 +538,11 @@ static void name_calls(json_t *messages, size_t i, size_t *index)
 {
     json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls"), *call;
     size_t results = results_after(messages, i), k;
+    struct places p = places_of(calls);
     char id[200];
     for (size_t r = 0; r < results; r++) {
         json_t *m = json_array_get(messages, i + 1 + r);
-        int of = call_of(m, calls);
+        int of = call_of(m, &p);
         call = json_array_get(calls, of < 0 ? r : (size_t)of);
         const char *name = json_string_value(json_object_get(json_object_get(call, "function"), "name"));
         snprintf(id, sizeof id, "functions.%.150s:%zu", name ? name : "", *index + (of < 0 ? r : (size_t)of));
@@ -471,6 +555,7 @@ static void name_calls(json_t *messages, size_t i, size_t *index)
         json_object_set_new(call, "id", json_string(id));
     }
     *index += json_array_size(calls);
+    map_free(p.of);
 }
 
 static void name_all(json_t *messages)

@@ -283,7 +283,7 @@ uint64_t api_generate_fingerprint(const struct generation *g)
 {
     const struct model_info *m = g->model;
     uint64_t h = rng_mix(m->weight_bytes) ^ rng_mix((uint64_t)m->context + 1);
-    for (const char *s = m->name; *s; s++)
+    for (const char *s = m->parent[0] ? m->parent : m->name; *s; s++)  // an alias is the same model
         h = rng_mix(h ^ (unsigned char)*s);
     for (const char *s = m->format; *s; s++)
         h = rng_mix(h ^ (unsigned char)*s);

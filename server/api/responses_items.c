@@ -20,6 +20,7 @@ struct walk {
     json_t *calls;     // call_id -> name of the tool
     json_t *open;      // call_id -> what it is, of calls without an output so far
     json_t *turn;      // the assistant's message that adjacent items join; one of messages; NULL: none
+    struct buf thoughts;  // of the turn, so far
 };
 
 static const json_t *get(const json_t *o, const char *name)
@@ -170,6 +171,11 @@ static json_t *read_content(struct walk *w, const json_t *item, const char *name
 
 static void end_turn(struct walk *w)
 {
+    if (w->thoughts.len) {
+        json_t *all = json_stringn(w->thoughts.data, w->thoughts.len);
+        json_object_set_new(w->turn, "reasoning_content", all ? all : json_string(""));
+    }
+    buf_clear(&w->thoughts);
     w->turn = NULL;
 }
 
@@ -347,9 +353,11 @@ static void read_reasoning(struct walk *w, const json_t *item)
         end_turn(w);
     if (text.len && !text.over) {
         json_t *turn = open_turn(w);
-        const char *before = text_of(turn, "reasoning_content");
-        json_t *all = before ? json_sprintf("%s\n\n%s", before, text.data) : json_stringn(text.data, text.len);
-        json_object_set_new(turn, "reasoning_content", all ? all : json_string(""));
+        if (w->thoughts.len)
+            buf_add_str(&w->thoughts, "\n\n");
+        else
+            json_object_set_new(turn, "reasoning_content", json_string(""));  // its place among the members
+        buf_add(&w->thoughts, text.data, text.len);
     }
     buf_done(&text);
 }
@@ -461,13 +469,15 @@ const char *api_responses_items_reference(const json_t *item)
 }
 
 // A turn of which only thoughts came says nothing.
-static void drop_empty_turns(json_t *messages)
+static json_t *without_empty_turns(json_t *messages)
 {
-    for (size_t i = json_array_size(messages); i-- > 0;) {
-        const json_t *m = json_array_get(messages, i);
-        if (!strcmp(text_of(m, "role"), "assistant") && !has_content(m) && !json_object_get(m, "tool_calls"))
-            json_array_remove(messages, i);
-    }
+    json_t *kept = json_array(), *m;
+    size_t i;
+    json_array_foreach(messages, i, m)
+        if (strcmp(text_of(m, "role"), "assistant") != 0 || has_content(m) || json_object_get(m, "tool_calls"))
+            json_array_append(kept, m);
+    json_decref(messages);
+    return kept;
 }
 
 static void check_open(const struct walk *w)
@@ -482,8 +492,11 @@ json_t *api_responses_items_messages(struct fields *f, const struct api_response
 {
     struct walk w = {.f = f, .reader = r, .nearlier = nearlier, .messages = json_array(), .calls = json_object(),
                      .open = json_object()};
+    buf_init(&w.thoughts, SIZE_MAX);
     for (; w.index < json_array_size(items) && !f->failed; w.index++)
         read_item(&w, json_array_get(items, w.index));
+    end_turn(&w);
+    buf_done(&w.thoughts);
     check_open(&w);
     json_decref(w.calls);
     json_decref(w.open);
@@ -491,8 +504,7 @@ json_t *api_responses_items_messages(struct fields *f, const struct api_response
         json_decref(w.messages);
         return NULL;
     }
-    drop_empty_turns(w.messages);
-    return w.messages;
+    return without_empty_turns(w.messages);
 }
 
 // ---- as they are kept

@@ -115,6 +115,12 @@ json_t *api_stored_conversation(struct responses *s, const char *owner, const ch
     return all;
 }
 
+static void too_much(struct api_stored_problem *p, const char *id)
+{
+    problem(p, 400, "invalid_value", "input", ERR_INVALID,
+            "Invalid 'input': what its references up to '%.130s' stand for is too much.", id);
+}
+
 // All items of the response that has this one, by their ids: the next reference is often to the same response.
 static bool fetch(struct responses *s, const char *owner, const char *id, json_t *found, size_t *bytes, struct api_stored_problem *p)
 {
@@ -140,23 +146,38 @@ static bool fetch(struct responses *s, const char *owner, const char *id, json_t
     json_decref(items);
     responses_row_done(&row);
     if (*bytes > MAX_CONVERSATION)
-        problem(p, 400, "invalid_value", "input", ERR_INVALID, "Invalid 'input': what its references up to '%.130s' stand for is "
-                "too much.", id);
+        too_much(p, id);
     else if (!json_object_get(found, id))
         problem(p, 500, NULL, "", ERR_CORRUPT, "What is kept of item '%.130s' cannot be read.", id);
     return !p->e.code;
 }
 
+// What an item takes where it stands. sizes: of those that were asked for, by their ids.
+static size_t size_of(json_t *sizes, const char *id, const json_t *item)
+{
+    if (!json_object_get(sizes, id))
+        json_object_set_new(sizes, id, json_integer((json_int_t)json_dumpb(item, NULL, 0, JSON_COMPACT)));
+    return (size_t)json_integer_value(json_object_get(sizes, id));
+}
+
+// An item is read once, and then copied for each reference to it.
 json_t *api_stored_resolve(struct responses *s, const char *owner, const json_t *list, struct api_stored_problem *ret_problem)
 {
-    json_t *resolved = json_array(), *found = json_object(), *item;
-    size_t i, bytes = 0;
+    json_t *resolved = json_array(), *found = json_object(), *sizes = json_object(), *item;
+    size_t i, bytes = 0, referred = 0;
     json_array_foreach((json_t *)list, i, item) {
         const char *id = api_responses_items_reference(item);
         if (id && !json_object_get(found, id) && !fetch(s, owner, id, found, &bytes, ret_problem))
             break;
-        json_array_append(resolved, id ? json_object_get(found, id) : item);
+        json_t *meant = id ? json_object_get(found, id) : item;
+        referred += id ? size_of(sizes, id, meant) : 0;
+        if (referred > MAX_CONVERSATION) {
+            too_much(ret_problem, id);
+            break;
+        }
+        json_array_append(resolved, meant);
     }
+    json_decref(sizes);
     json_decref(found);
     if (!ret_problem->e.code)
         return resolved;

@@ -47,15 +47,31 @@ static err_code add(struct choice *c, int file, err *e)
 
 // ---- names of GGUF files
 
+// Five digits; 0: others.
+static int part_number(const char *s)
+{
+    int n = 0;
+    for (int i = 0; i < 5; i++)
+        if (!isdigit((unsigned char)s[i]))
+            return 0;
+        else
+            n = 10 * n + (s[i] - '0');
+    return n;
+}
+
 // The length of NAME in NAME.gguf or NAME-00001-of-00003.gguf.
 static size_t stem_of(const char *path, int *ret_no, int *ret_of)
 {
     size_t n = strlen(path) - strlen(".gguf");
     *ret_no = *ret_of = 1;
-    if (n > 15 && path[n - 15] == '-' && memcmp(path + n - 9, "-of-", 4) == 0 &&
-        sscanf(path + n - 15, "-%5d-of-%5d", ret_no, ret_of) == 2)
-        return n - 15;
-    return n;
+    if (n <= 15 || path[n - 15] != '-' || memcmp(path + n - 9, "-of-", 4) != 0)
+        return n;
+    int no = part_number(path + n - 14), of = part_number(path + n - 5);
+    if (no < 1 || of < no)  // part of nothing
+        return n;
+    *ret_no = no;
+    *ret_of = of;
+    return n - 15;
 }
 
 // Whether s[0..n) is the name of a quantisation: Q4_K_M, IQ2_XXS, TQ1_0, F16, BF16, MXFP4_MOE ...
@@ -400,10 +416,23 @@ static err_code add_modules(struct folder_choice *f, const char *root, int file,
     return rc;
 }
 
+// The first folder of a repository that holds weights, as a hint; "" when there is none.
+static void folder_hint(const struct hub_listing *l, const struct modelref *r, char *out, size_t size)
+{
+    out[0] = 0;
+    for (int i = 0; i < l->nfiles && !*r->subdir && !*out; i++) {
+        const char *path = l->files[i].path, *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+        if (slash && dot && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
+            snprintf(out, size, "; name the folder, such as %s/%.*s", r->repo, (int)(slash - path), path);
+    }
+}
+
 static err_code no_weights(const struct hub_listing *l, const struct modelref *r, err *e)
 {
     struct buf b;
     int left = 0;
+    char hint[400];
+    folder_hint(l, r, hint, sizeof hint);
     buf_init(&b, 600);
     for (int i = 0; i < l->nfiles; i++) {
         const char *name = below(l->files[i].path, r->subdir);
@@ -417,8 +446,8 @@ static err_code no_weights(const struct hub_listing *l, const struct modelref *r
     if (left)
         buf_printf(&b, " and %d more", left);
     err_code rc = err_set(e, ERR_UNSUPPORTED,
-                          "%s%s%s has neither GGUF nor safetensors, and other weights are not supported; it has %s",
-                          r->repo, *r->subdir ? "/" : "", r->subdir, b.len ? b.data : "nothing");
+                          "%s%s%s has neither GGUF nor safetensors, and other weights are not supported; it has %s%s",
+                          r->repo, *r->subdir ? "/" : "", r->subdir, b.len ? b.data : "nothing", hint);
     buf_done(&b);
     return rc;
 }

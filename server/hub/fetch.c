@@ -137,6 +137,12 @@ static bool literal_address(const char *host)
     return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
 }
 
+static bool is_localhost(const char *host)
+{
+    size_t n = strlen(host), m = strlen(".localhost");
+    return !strcmp(host, "localhost") || (n > m && !strcmp(host + n - m, ".localhost"));
+}
+
 // ---- what may be connected to
 
 static bool may_connect(const struct fetch *f, const struct sockaddr *a)
@@ -168,6 +174,8 @@ static err_code check_url(struct fetch *f, const char *url, const struct origin 
         return err_set(e, ERR_INVALID, "from https to plain http on %s, which is refused", o.host);
     if (!o.tls && !same_origin(&o, &f->hub) && (f->hub.tls || !is_listed(f, &o)))
         return err_set(e, ERR_INVALID, "to plain http on %s, which is refused", o.host);
+    if (f->c->proxy && is_localhost(o.host) && !is_listed(f, &o) && !same_origin(&o, &f->hub))
+        return err_set(e, ERR_INVALID, "to %s, which is no public address", o.host);
     if (f->c->proxy && literal_address(o.host)) {  // it would not be looked at when the connection is made
         struct sockaddr_in v4 = {.sin_family = AF_INET};
         struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
@@ -490,7 +498,8 @@ static err_code transfer_error(struct fetch *f, CURLcode code, bool *ret_again, 
         *ret_again = true;
         if (f->silent)
             return err_set(e, ERR_IO, "%s sent nothing for %d s", f->at.host, f->c->stall_s);
-        return err_set(e, ERR_IO, "%s: %s%s", f->at.host, curl_easy_strerror(code), proxy_hint(f, code));
+        return err_set(e, ERR_IO, "%s: %s%s", f->at.host, *f->curl_text ? f->curl_text : curl_easy_strerror(code),
+                       proxy_hint(f, code));
     }
 }
 
@@ -617,14 +626,16 @@ static bool try_later(struct fetch *f, int tries, err *e)
 
 static err_code fetch_any(struct fetch *f, const char *url, err *e)
 {
+    uint64_t most = f->part ? f->part->have : 0;  // what is fetched again and again is no progress
     for (int tries = 0;;) {
         bool again;
-        uint64_t had = f->part ? f->part->have : 0;
         err_code rc = try_once(f, url, &again, e);
         if (!rc || !again)
             return rc;
-        if (f->part && f->part->have > had)
+        if (f->part && f->part->have > most) {
+            most = f->part->have;
             tries = 0;
+        }
         if (++tries > f->c->retries || !try_later(f, tries, e))
             return e->code;
     }

@@ -152,6 +152,8 @@ err_code hub_explain(const struct fetch *f, const char *hub_url, const struct mo
     long status = fetch_status(f);
     const char *code = fetch_error_code(f);
     bool gated = !strcmp(code, "GatedRepo");
+    size_t owner = strcspn(r->repo, "/");
+    const char *hint = memchr(r->repo, '.', owner) ? " (a host is not part of a name: OWNER/NAME alone)" : "";
     if (!e->code || (status != 401 && status != 403 && status != 404))
         return e->code;
     if (!strcmp(code, "RevisionNotFound"))
@@ -170,10 +172,10 @@ err_code hub_explain(const struct fetch *f, const char *hub_url, const struct mo
                        r->repo);
     if (status == 401)
         return err_set(e, ERR_NOT_FOUND,
-                       "%s has no model %s, or only for those who are let in: for a private or gated one give a "
+                       "%s has no model %s%s, or only for those who are let in: for a private or gated one give a "
                        "token with HF_TOKEN or hub_token_file",
-                       hub_url, r->repo);
-    return err_set(e, ERR_NOT_FOUND, "%s has no model %s", hub_url, r->repo);
+                       hub_url, r->repo, hint);
+    return err_set(e, ERR_NOT_FOUND, "%s has no model %s%s", hub_url, r->repo, hint);
 }
 
 err_code hub_list(struct fetch *f, const char *hub_url, const struct modelref *r, struct hub_listing *ret_listing,

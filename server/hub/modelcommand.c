@@ -31,9 +31,23 @@ struct words {
     struct config config;
 };
 
+// What quotes a hub or a file does not speak to the terminal: no C0, DEL or C1.
+static void put_line(const char *head, const char *text)
+{
+    struct buf line;
+    buf_init(&line, 1 << 16);
+    for (const char *p = text; *p; p++) {
+        bool c1 = (unsigned char)p[0] == 0xC2 && (unsigned char)p[1] >= 0x80 && (unsigned char)p[1] < 0xA0;
+        buf_add_char(&line, (unsigned char)*p < ' ' || *p == 127 || c1 ? '?' : *p);
+        p += c1;
+    }
+    fprintf(stderr, "%s%s\n", head, line.len ? line.data : "");
+    buf_done(&line);
+}
+
 static int fail(const err *e)
 {
-    fprintf(stderr, "oxinferd: %s\n", e->text);
+    put_line("oxinferd: ", e->text);
     return e->code == ERR_UNSUPPORTED ? 3 : e->code == ERR_CANCELLED ? 130 : 1;
 }
 
@@ -140,7 +154,7 @@ static void say(void *ud, const char *text)
     if (s->quiet)
         return;
     clear_line(s);
-    fprintf(stderr, "%s\n", text);
+    put_line("", text);
 }
 
 static int columns(void)
@@ -384,17 +398,19 @@ static int find(struct modelstore *s, const char *name, struct manifest *ret_man
     return modelref_parse(name, &r, &e) || modelstore_find(s, &r, true, ret_manifest, &e) ? fail(&e) : 0;
 }
 
-static void print_model(const struct modelstore *s, const struct manifest *m)
+static void print_model(const struct modelstore *s, const struct manifest *m, bool verified)
 {
     char name[MODELREF_TEXT], size[32];
     char *path = modelstore_serve_path(s, m);
     printf("name         %s\nhub          %s\ncommit       %s\ntype         %s\nsize         %s\npath         %s\n",
            modelref_text(&m->ref, name), m->hub, m->commit, m->type, amount(manifest_bytes(m), size), path);
-    free(path);
     for (int i = 0; i < m->nfiles; i++)
         printf("file         %s  %" PRIu64 " bytes  sha256 %s\n", m->files[i].path, m->files[i].size,
                m->files[i].sha256);
-    puts("oxinferd show with the path says what is in it.");
+    if (verified)
+        puts("verified     every file has the digest that it was pulled with");
+    printf("contents     oxinferd show %s\n", path);
+    free(path);
 }
 
 int modelcommand_show(int nargs, char **args)
@@ -415,7 +431,7 @@ int modelcommand_show(int nargs, char **args)
     if (!status && w.json)
         print_json(json_of(s, &m));
     else if (!status)
-        print_model(s, &m);
+        print_model(s, &m, w.verify && !e.code);
     manifest_done(&m);
     modelstore_close(s);
     config_done(&w.config);
@@ -451,8 +467,10 @@ int modelcommand_rm(int nargs, char **args)
     int status = w.nnames ? 0 : misuse("expected rm NAME");
     if (!status && modelstore_open(w.config.store_dir, false, &s, &e))
         status = fail(&e);
-    for (int i = 0; i < w.nnames && !status; i++)
-        status = remove_one(s, w.names[i]);
+    for (int i = 0; i < w.nnames && s; i++) {
+        int one = remove_one(s, w.names[i]);
+        status = status ? status : one;
+    }
     modelstore_close(s);
     config_done(&w.config);
     return status;

@@ -70,8 +70,11 @@ err_code modelstore_open(const char *dir, bool create, struct modelstore **ret_s
         fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char *whole = fd >= 0 ? realpath(path, NULL) : NULL;
     if (!whole) {
-        err_set_param(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "store_dir", "the model store '%s': %s", path,
-                      strerror(errno));
+        if (errno == ENOENT && !create)
+            err_set_param(e, ERR_NOT_FOUND, "store_dir", "there is no model store '%s' yet; oxinferd pull OWNER/NAME makes it", path);
+        else
+            err_set_param(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "store_dir", "the model store '%s': %s", path,
+                          strerror(errno));
         if (fd >= 0)
             close(fd);
         free(path);
@@ -434,6 +437,8 @@ static err_code remove_folder(struct modelstore *s, const char *name, bool *ret_
 {
     char gone[MODELREF_FOLDER + 32];
     snprintf(gone, sizeof gone, ".gone-%ld-%.230s", (long)getpid(), name);
+    if (beneath_remove(s->fd, gone))  // in a container each process may have the same number
+        return failed(s, gone, e);
     if (renameat(s->fd, name, s->fd, gone))
         return errno == ENOENT ? ERR_OK : failed(s, name, e);
     *ret_found = true;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "config/config.h"
 #include "server/hub/choice.h"
 #include "server/hub/fetch.h"
@@ -129,6 +130,8 @@ err_code pull_open(const struct config *c, const struct pull_ui *ui, struct pull
         .say = ui->say,
         .ud = ui->ud,
     };
+    if (!rc && !utf8_valid(p->hub_url, strlen(p->hub_url)))  // manifests are JSON
+        rc = err_set_param(e, ERR_INVALID, "hub_url", "hub_url or HF_ENDPOINT is not UTF-8");
     if (!rc && p->fetch_config.ca_file && !file_exists(p->fetch_config.ca_file))
         rc = err_set_param(e, ERR_NOT_FOUND, "hub_ca_file", "hub_ca_file: there is no '%s'", p->fetch_config.ca_file);
     if (!rc)
@@ -367,6 +370,11 @@ static const char *text_of(const json_t *o, const char *name)
     return s ? s : "";
 }
 
+static bool is_word(const char *s)
+{
+    return *s && !s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")];
+}
+
 // "safetensors bfloat16", "MLX 4-bit", "pipeline": for lists only, so what cannot be read says less.
 static const char *folder_type(struct run *r)
 {
@@ -388,7 +396,7 @@ static const char *folder_type(struct run *r)
         json_int_t bits = json_integer_value(json_object_get(json_object_get(j, "quantization"), "bits"));
         if (bits > 0 && bits < 64)
             type = arena_printf(&r->m.arena, "MLX %d-bit", (int)bits);
-        else if (*dtype && strlen(dtype) < 24)
+        else if (is_word(dtype) && strlen(dtype) < 24)
             type = arena_printf(&r->m.arena, "safetensors %s", dtype);
         json_decref(j);
         free(text);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "engine/text/answer_int.h"
 #include "engine/text/chat.h"
@@ -144,12 +145,48 @@ static void test_named_ids(void **state)
     chat_close(c);
 }
 
+// Thousands of calls, their results the other way round, and of parts: what grew with the square or the cube of them would not end.
+static void test_many(void **state)
+{
+    (void)state;
+    enum { CALLS_N = 4000, PARTS_N = 20000 };
+    static const char *const names[] = {"chatml", "turns_system_merged", "inst_two"};
+    struct buf b;
+    buf_init(&b, SIZE_MAX);
+    buf_add_str(&b, "[{\"role\":\"user\",\"content\":[");
+    for (int i = 0; i < PARTS_N; i++)
+        buf_printf(&b, "%s{\"type\":\"text\",\"text\":\"p%d.\"}", i ? "," : "", i);
+    buf_add_str(&b, "]},{\"role\":\"assistant\",\"tool_calls\":[");
+    for (int i = 0; i < CALLS_N; i++)
+        buf_printf(&b, "%s{\"id\":\"c%d\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}", i ? "," : "", i);
+    buf_add_str(&b, "]}");
+    for (int i = CALLS_N - 1; i >= 0; i--)
+        buf_printf(&b, ",{\"role\":\"tool\",\"tool_call_id\":\"c%d\",\"content\":\"R%d.\"}", i, i);
+    buf_add_str(&b, "]");
+    for (size_t k = 0; k < 3; k++) {
+        struct chat *c = open_style(names[k]);
+        char *text = prompt_of(c, b.data, NULL), *at = strstr(text, "p19998.p19999.");
+        assert_non_null(at);
+        for (int i = 0; i < CALLS_N; i++) {
+            char want[16];
+            snprintf(want, sizeof want, "R%d.", i);
+            at = strstr(at, want);
+            if (!at)
+                fail_msg("%s: %s is missing, or in another place", names[k], want);
+        }
+        free(text);
+        chat_close(c);
+    }
+    buf_done(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_listed),
         cmocka_unit_test(test_history),
         cmocka_unit_test(test_named_ids),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,7 @@ static void test_gguf(void **state)
     static const char *const twins[] = {"14b/x-Q4_0.gguf", "7b/x-Q4_0.gguf", "Q8_0/y.gguf", NULL};
     static const char *const split[] = {"q/x-Q8_0-00001-of-00002.gguf", "q/x-Q8_0-00002-of-00002.gguf", NULL};
     static const char *const torn[] = {"x-Q8_0-00001-of-00003.gguf", "x-Q8_0-00003-of-00003.gguf", NULL};
+    static const char *const nothing[] = {"x-Q8_0-00001-of-00000.gguf", NULL}, *const less[] = {"x-00001-of-000-3.gguf", NULL};
     static const char *const none[] = {"config.json", "model.safetensors", NULL};
     (void)state;
     chosen("a/b", one, ERR_OK, "x-Q6_K.gguf");
@@ -101,6 +102,8 @@ static void test_gguf(void **state)
     chosen("a/b/9b", twins, ERR_OK, "");
     chosen("a/b", split, ERR_OK, "q/x-Q8_0-00001-of-00002.gguf q/x-Q8_0-00002-of-00002.gguf");
     chosen("a/b", torn, ERR_NOT_FOUND, "x-Q8_0-00002-of-00003.gguf");
+    chosen("a/b", nothing, ERR_OK, nothing[0]);  // part of none is one that stands alone
+    chosen("a/b", less, ERR_OK, less[0]);
     chosen("a/b", none, ERR_OK, "");
     chosen("a/b:Q4_0", none, ERR_NOT_FOUND, "no GGUF files");
 }

@@ -177,6 +177,10 @@ static void test_store(void **state)
     assert_int_equal(l.nmodels, 2);
     assert_int_equal(l.npartial, 0);
     modelstore_list_done(&l);
+    snprintf(path, sizeof path, "%s/deep/store/.gone-%ld-a--b+Q8_0", folder, (long)getpid());  // of another one of this number
+    assert_int_equal(mkdir(path, 0700), 0);
+    strcat(path, "/x");
+    assert_int_equal(mkdir(path, 0700), 0);
     assert_int_equal(modelstore_remove(s, &r, &e), ERR_OK);
     assert_int_equal(modelstore_remove(s, &r, &e), ERR_NOT_FOUND);
     assert_int_equal(modelstore_remove(s, &k, &e), ERR_OK);

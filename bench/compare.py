@@ -7,6 +7,7 @@ files can be compared. From the environment:
 
   PEERS=DIR         DIR/llama/bin has llama-bench and llama-batched-bench; unset: oxinferd alone
   ISA=NAME          of oxinferd (default auto); with avx2 the peer is that of PEERS_AVX2, which must be built without AVX-512
+  ACTIVATIONS=NAME  of oxinferd (default int8)
   TESTS=...         of decode parallel prefill depth (default all)
   THREADS=...       numbers of threads; all (default "1 all")
   REPS=5            measurements of each figure, which is their median
@@ -37,6 +38,7 @@ LIMIT = float(ENV("TIME_LIMIT") or 180)
 DEPTH = int(ENV("DEPTH") or 2048)
 ISA = ENV("ISA") or "auto"
 FA = ENV("FA") or "auto"
+ACTIVATIONS = ENV("ACTIVATIONS")
 DECODE, PROMPT, PARALLEL, SHORT, DEEP = 64, 512, 8, 16, 12  # tokens; SHORT: of each of PARALLEL sequences; DEEP: at depth
 TEST_NAMES = {"decode": f"tg{DECODE}", "parallel": f"tg{SHORT} x{PARALLEL}", "prefill": f"pp{PROMPT}", "depth": f"tg{DEEP} @{DEPTH}"}
 
@@ -99,7 +101,7 @@ class Bench:
 
     def mine(self, figures, reps, *args):
         command = [self.oxinferd, "bench", "--model", self.model, "--threads", str(len(self.cores)), "--reps", str(reps)]
-        command += ["--isa", ISA, *map(str, args)]
+        command += ["--isa", ISA, *(["--activations", ACTIVATIONS] if ACTIVATIONS else []), *map(str, args)]
         self.keep(self.ours, figures, command, lambda line: line["test"][:2], lambda line: line["samples"])
 
     def llama_bench(self, figures, reps, *args):
@@ -197,7 +199,7 @@ def main():
     counts = sorted({len(usable) if t == "all" else min(int(t), len(usable)) for t in THREADS}, reverse=True)
     here, commit = record.machine(), record.commit()
     path = ENV("RESULTS") or record.path(f"{record.host(here)}_{ISA}")
-    settings = {k: ENV(k) for k in ("ISA", "TESTS", "THREADS", "REPS", "ROUNDS", "FA", "DEPTH") if ENV(k)}
+    settings = {k: ENV(k) for k in ("ISA", "ACTIVATIONS", "TESTS", "THREADS", "REPS", "ROUNDS", "FA", "DEPTH") if ENV(k)}
     done = []
     for model in sys.argv[2:]:
         fa = ("on", "off") if FA == "auto" else (FA,)

@@ -32,7 +32,9 @@ def show(lines, last=False, out=sys.stdout):
     for line in lines:
         m = line["machine"]
         key = (m["cpu"], m["cores"], line.get("isa") or line["settings"].get("ISA", "auto"), "" if last else line["commit"])
-        tables.setdefault(key, {}).setdefault((line["model"], line["threads"]), {})[line["kind"]] = line
+        activations = line["settings"].get("ACTIVATIONS")
+        file = line["model"].removesuffix(".gguf") + (f", activations {activations}" if activations else "")
+        tables.setdefault(key, {}).setdefault((file, line["threads"]), {})[line["kind"]] = line
     for (cpu, cores, isa, commit), rows in tables.items():
         shown = [c for cells in rows.values() for c in cells.values()]
         loads = [c["load"] for c in shown]
@@ -40,8 +42,8 @@ def show(lines, last=False, out=sys.stdout):
         print(f"{cpu}, {cores} cores, {isa}{', commit ' + commit if commit else ''}, {min(c['date'] for c in shown)[:10]}, "
               f"load average {min(loads):.1f} to {max(loads):.1f}. Tokens/s here / llama.cpp = ratio (share of the limit).\n", file=out)
         print("| file | | " + " | ".join(title for _, title in used) + " |\n" + "|---" * (2 + len(used)) + "|", file=out)
-        for (model, threads), cells in rows.items():
-            print(f"| {model.removesuffix('.gguf')} | {number(threads)} | " + " | ".join(cell(cells.get(k)) for k, _ in used) + " |",
+        for (file, threads), cells in rows.items():
+            print(f"| {file} | {number(threads)} | " + " | ".join(cell(cells.get(k)) for k, _ in used) + " |",
                   file=out)
         print(file=out)
 

@@ -244,24 +244,31 @@ static inline __attribute__((always_inline)) void pack_floats(const struct mat *
     }
 }
 
-// 8 rows of bf16, two k side by side.
+// Two k of up to 8 rows of bf16, side by side; both: there are two.
+static inline __attribute__((always_inline)) void pack_pair(uint8_t *dst, const uint8_t *src, size_t row_bytes, size_t rows,
+                                                            const bool both)
+{
+    uint16_t v[2 * MAT_GROUP] = {0};
+    for (size_t r = 0; r < rows; r++)
+        memcpy(v + 2 * r, src + r * row_bytes, both ? 4 : 2);
+    for (int i = 0; i < 2 * MAT_GROUP; i++)
+        v[i] = bf16_kept(v[i]);
+    memcpy(dst, v, sizeof v);
+}
+
 static void pack_pairs(const struct mat *m, uint8_t *dst, const uint8_t *src, int g)
 {
-    const size_t cols = (size_t)m->cols, wide = (size_t)g / 4;
-    size_t groups = (size_t)mat_groups(m) - 4 * wide, width = (groups < 4 ? groups : 4) * MAT_GROUP;
+    const size_t cols = (size_t)m->cols, wide = (size_t)g / 4, first = (size_t)g * MAT_GROUP;
+    size_t groups = (size_t)mat_groups(m) - 4 * wide, step = (groups < 4 ? groups : 4) * MAT_GROUP * 4;
+    size_t rows = (size_t)m->rows - first < MAT_GROUP ? (size_t)m->rows - first : MAT_GROUP, k = 0;
     dst += wide * MAT_WIDE * mat_pack_pairs(m->cols) * 4 + (size_t)(g % 4) * MAT_GROUP * 4;
-    for (size_t k = 0; k < cols; k += 2, dst += width * 4) {
-        for (size_t r = 0; r < MAT_GROUP; r++) {
-            size_t row = (size_t)g * MAT_GROUP + r;
-            const uint8_t *from = src + (row * cols + k) * 2;
-            uint16_t pair[2] = {0, 0};
-            if (row < (size_t)m->rows)
-                memcpy(pair, from, k + 1 < cols ? 4 : 2);
-            pair[0] = bf16_kept(pair[0]);
-            pair[1] = bf16_kept(pair[1]);
-            memcpy(dst + 4 * r, pair, 4);
-        }
-    }
+    src += first * cols * 2;
+    for (; rows == MAT_GROUP && k + 2 <= cols; k += 2, dst += step)
+        pack_pair(dst, src + 2 * k, 2 * cols, MAT_GROUP, true);
+    for (; k + 2 <= cols; k += 2, dst += step)
+        pack_pair(dst, src + 2 * k, 2 * cols, rows, true);
+    if (k < cols)
+        pack_pair(dst, src + 2 * k, 2 * cols, rows, false);
 }
 
 void mat_pack(const struct mat *m, uint8_t *dst, const void *src, int g0, int g1)

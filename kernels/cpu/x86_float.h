@@ -1,10 +1,11 @@
 // x86_float.h - float weights for AVX2 and AVX-512, included once by the file of each: a lane is a row, one FMA chain per
 // output, k ascending. Any lane, no state.
 //
-// Tiles of rows x tokens; weights are converted in registers at every k. While weights come from memory (few tokens) a
-// tile has all 32 rows of a block, so that they are one stream: AVX-512 takes 32 rows x 8 tokens; AVX2's registers hold
-// 32 x 3, so up to 8 tokens take a piece of k several times, from the first cache but for the first time. With more tokens
-// AVX2 takes 16 rows x 6 tokens, which loads least. The last tile of several asks for what follows the piece of k.
+// Tiles of rows x tokens; weights are converted in registers at every k, on AVX-512 those of 16 bits once for many tokens. While
+// weights come from memory (few tokens) a tile has all 32 rows of a block, so that they are one stream: AVX-512 takes 32
+// rows x 8 tokens and asks for what comes soon; AVX2's registers hold 32 x 3, so up to 8 tokens take a piece of k several
+// times, from the first cache but for the first time. With more tokens AVX2 takes 16 rows x 6 tokens, which loads least. Its
+// last tile of several asks for what follows the piece of k.
 #pragma once
 
 #if defined(__AVX2__)  // nothing where the file is not compiled for it
@@ -13,7 +14,7 @@
 #include "kernels/mat.h"
 
 enum {
-    MOST_TOKENS = VEC == 16 ? 8 : 6,   // of a tile; their x may lie a power of two apart, in one set of a cache of 8 ways
+    MOST_TOKENS = VEC == 16 ? 8 : 6,   // of a tile; their x are streams, which may lie in one set of a cache of 8 ways
     FULL_TOKENS = 3,                   // AVX2: of a tile of all rows
     PASS_TOKENS = 8,                   // AVX2: up to so many take tiles of all rows, of 16-bit weights half as many
     PASS_BYTES = 16384,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 
 void jsontext_string(const char *text, size_t len, struct buf *out)
 {
@@ -75,4 +76,38 @@ void jsontext_value(const json_t *v, struct buf *out)
     case JSON_ARRAY: array(v, out); break;
     case JSON_OBJECT: object(v, out); break;
     }
+}
+
+// %XX, then ~1 and ~0, in place.
+static void unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; to++) {
+        unsigned byte;
+        if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1 && from[1] && from[2]) {
+            *to = (char)byte;
+            from += 3;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = 0;
+    to = text;
+    for (const char *from = text; *from; from++) {
+        bool escaped = *from == '~' && (from[1] == '0' || from[1] == '1');
+        *to++ = escaped ? (from[1] == '1' ? '/' : '~') : *from;
+        from += escaped;
+    }
+    *to = 0;
+}
+
+const json_t *jsontext_member(const json_t *v, const char *part, size_t n)
+{
+    char *name = mem_new(n + 1);
+    memcpy(name, part, n);
+    unescape(name);
+    const json_t *found = !json_is_array(v) ? json_object_get(v, name)
+                          : *name >= '0' && *name <= '9' ? json_array_get(v, strtoul(name, NULL, 10)) : NULL;
+    free(name);
+    return found;
 }

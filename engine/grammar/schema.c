@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "engine/grammar/jsontext.h"
 #include "engine/grammar/schema_int.h"
 
 void schema_push(struct schema_list *l, uint32_t id)
@@ -306,42 +307,14 @@ static void find_ids(struct schema *s, const json_t *v, const json_t *base, int 
     }
 }
 
-// %XX, then ~1 and ~0.
-static char *unescape(struct schema *s, const char *p, size_t n)
-{
-    char *out = arena_strndup(&s->arena, p, n), *to = out;
-    for (const char *from = out; *from; to++) {
-        unsigned byte;
-        if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1 && from[1] && from[2]) {
-            *to = (char)byte;
-            from += 3;
-        } else {
-            *to = *from++;
-        }
-    }
-    *to = 0;
-    to = out;
-    for (const char *from = out; *from; from++) {
-        bool escaped = *from == '~' && (from[1] == '0' || from[1] == '1');
-        *to++ = escaped ? (from[1] == '1' ? '/' : '~') : *from;
-        from += escaped;
-    }
-    *to = 0;
-    return out;
-}
-
 // Follows "/a/b/0" from a resource.
-static const json_t *follow(struct schema *s, const char *pointer, const json_t **base)
+static const json_t *follow(const char *pointer, const json_t **base)
 {
     const json_t *v = *base;
     while (*pointer && v) {
         const char *end = strchr(pointer + 1, '/');
         size_t n = end ? (size_t)(end - pointer - 1) : strlen(pointer + 1);
-        const char *part = unescape(s, pointer + 1, n);
-        if (json_is_array(v))
-            v = *part >= '0' && *part <= '9' ? json_array_get(v, strtoul(part, NULL, 10)) : NULL;
-        else
-            v = json_object_get(v, part);
+        v = jsontext_member(v, pointer + 1, n);
         pointer += n + 1;
         if (*pointer && json_is_string(json_object_get(v, "$id")))
             *base = v;
@@ -379,7 +352,7 @@ bool schema_resolve(struct schema *s, uint32_t item, const char *ref, uint32_t *
     if (!hash || !hash[1])
         v = base;
     else if (hash[1] == '/')
-        v = follow(s, hash + 1, &base);
+        v = follow(hash + 1, &base);
     else if ((id = find_id(s, hash + 1, strlen(hash + 1), base)))
         v = id->schema;
     if (!v) {

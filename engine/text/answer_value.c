@@ -6,9 +6,10 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "engine/grammar/jsontext.h"
 #include "engine/text/answer_int.h"
 
-enum { MAX_DEPTH = 100, MAX_REFS = 16 };
+enum { MAX_DEPTH = 100, MAX_SCHEMAS = 1000, MAX_NESTED = 64 };
 
 // ---- schemas
 
@@ -28,8 +29,8 @@ const json_t *answer_value_schema(const json_t *tools, const char *name, const c
     return NULL;
 }
 
-// A bit for each type of JSON; 0: nothing is said.
-enum { T_NULL = 1, T_BOOLEAN = 2, T_NUMBER = 4, T_STRING = 8, T_ARRAY = 16, T_OBJECT = 32 };
+// A bit for each type of JSON.
+enum { T_NULL = 1, T_BOOLEAN = 2, T_NUMBER = 4, T_STRING = 8, T_ARRAY = 16, T_OBJECT = 32, T_ANY = 63 };
 
 static unsigned type_of(const json_t *v)
 {
@@ -60,37 +61,76 @@ static const json_t *followed(const json_t *root, const char *ref)
         return NULL;
     for (ref += 2; root && *ref;) {
         size_t n = strcspn(ref, "/");
-        root = json_object_getn(root, ref, n);
+        root = jsontext_member(root, ref, n);
         ref += n + (ref[n] == '/');
     }
     return root;
 }
 
-static unsigned types(const json_t *schema, const json_t *root, int refs)
+static unsigned types_of_all(const json_t *values)
 {
-    static const char *const several[] = {"anyOf", "oneOf", "allOf"};
+    unsigned found = 0;
+    size_t i;
+    const json_t *v;
+    json_array_foreach(values, i, v)
+        found |= type_of(v);
+    return found;
+}
+
+struct look {
+    const json_t *root;
+    int left;  // schemas that are looked at: references can lead to themselves
+};
+
+static unsigned types(struct look *l, const json_t *schema, int depth);
+
+static unsigned types_of_any(struct look *l, const json_t *schemas, int depth)
+{
+    unsigned found = 0;
+    size_t i;
+    const json_t *v;
+    json_array_foreach(schemas, i, v)
+        found |= types(l, v, depth);
+    return found;
+}
+
+// What every keyword admits, as far as it can be seen: T_ANY when nothing is said. The grammar of calls decides alike
+// (schema_form_of), and what it writes is read here.
+static unsigned types(struct look *l, const json_t *schema, int depth)
+{
+    static const char *const any[] = {"anyOf", "oneOf"};
     const json_t *type = json_object_get(schema, "type"), *ref = json_object_get(schema, "$ref"), *v;
-    unsigned found = named_type(type);
+    unsigned may = T_ANY, named = named_type(type);
     size_t i;
     json_array_foreach(type, i, v)
-        found |= named_type(v);
-    if (found || refs > MAX_REFS)
-        return found;
+        named |= named_type(v);
+    if (named)
+        may = named;
+    if (depth == MAX_NESTED || l->left-- <= 0)
+        return may;
     if (json_is_string(ref))
-        return types(followed(root, json_string_value(ref)), root, refs + 1);
+        may &= types(l, followed(l->root, json_string_value(ref)), depth + 1);
     if ((v = json_object_get(schema, "const")))
-        return type_of(v);
-    json_array_foreach(json_object_get(schema, "enum"), i, v)
-        found |= type_of(v);
-    for (int k = 0; k < 3 && !found; k++)
-        json_array_foreach(json_object_get(schema, several[k]), i, v)
-            found |= types(v, root, refs + 1);
-    return found;
+        may &= type_of(v);
+    if (json_array_size(v = json_object_get(schema, "enum")))
+        may &= types_of_all(v);
+    for (int k = 0; k < 2; k++)
+        if (json_array_size(v = json_object_get(schema, any[k])))
+            may &= types_of_any(l, v, depth + 1);
+    json_array_foreach(json_object_get(schema, "allOf"), i, v)
+        may &= types(l, v, depth + 1);
+    return may;
+}
+
+static unsigned types_of(const json_t *schema, const json_t *root)
+{
+    struct look l = {root, MAX_SCHEMAS};
+    return types(&l, schema, 0);
 }
 
 bool answer_value_text_only(const json_t *schema, const json_t *root)
 {
-    return types(schema, root, 0) == T_STRING;
+    return types_of(schema, root) == T_STRING;
 }
 
 // ---- text
@@ -361,8 +401,8 @@ static void value_or_string(struct buf *out, const char *quote, const char *p, s
 
 void answer_value_text(struct buf *out, const json_t *schema, const json_t *root, const char *p, size_t n)
 {
-    unsigned want = types(schema, root, 0);
-    want = want ? want : ~0u;  // the schema says nothing: what is JSON is meant so
+    unsigned want = types_of(schema, root);
+    want = want ? want : T_ANY;  // nothing could be right
     const char *s = p;
     size_t len = n;
     trim(&s, &len);

@@ -18,6 +18,7 @@
 #include "engine/grammar/schema.h"
 #include "engine/grammar/structure.h"
 #include "engine/grammar/token_trie.h"
+#include "engine/text/answer_int.h"
 
 // All bytes, and the tokens that a vocabulary marks. In a text of a test '^' stands for the mark.
 static const char *const marked[] = {"\xFF<tool_call>", "\xFF</tool_call>", "\xFF</think>", "\xFF<|\"|>", "\xFF<|im_start|>"};
@@ -238,6 +239,43 @@ static void test_forms(void **state)
     json_decref(schema);
 }
 
+// Who reads a call takes for text what the grammar writes as text.
+static void test_forms_are_read_alike(void **state)
+{
+    (void)state;
+    json_t *schema = json_loads(
+        "{\"$defs\":{\"t\":{\"enum\":[\"a\"]},\"a/b\":{\"const\":\"7\"},\"n\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}},"
+        "\"properties\":{\"s\":{\"type\":\"string\"},\"e\":{\"type\":[\"string\",\"integer\"],\"enum\":[\"7\",\"b\"]},"
+        "\"c\":{\"type\":[\"string\",\"null\"],\"const\":\"null\"},\"r\":{\"$ref\":\"#/$defs/t\"},\"p\":{\"$ref\":\"#/$defs/a~1b\"},"
+        "\"i\":{\"$ref\":\"#/$defs/n/anyOf/0\"},\"j\":{\"$ref\":\"#/$defs/n/anyOf/1\"},\"n\":{\"$ref\":\"#/$defs/n\"},"
+        "\"a\":{\"allOf\":[{\"type\":[\"string\",\"integer\"]},{\"type\":\"string\"}]},\"b\":{\"allOf\":[{\"type\":[\"string\",\"integer\"]}]},"
+        "\"o\":{\"type\":[\"string\",\"object\"],\"anyOf\":[{\"maxLength\":2},{\"type\":\"string\"}]},\"u\":{}}}", 0, NULL);
+    const char *name;
+    json_t *member;
+    int texts = 0;
+    assert_non_null(schema);
+    json_object_foreach(json_object_get(schema, "properties"), name, member) {
+        bool text = schema_form_of(schema, name) == SCHEMA_FORM_TEXT;
+        texts += text;
+        if (answer_value_text_only(member, schema) != text)
+            fail_msg("%s: the grammar writes %s", name, text ? "text" : "JSON");
+    }
+    assert_int_equal(texts, 7);  // s e c r p i a
+    json_decref(schema);
+}
+
+// References that lead to themselves, ten ways each.
+static void test_forms_of_loops(void **state)
+{
+    (void)state;
+    json_t *loop = json_loads("{\"anyOf\":[{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},"
+                              "{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"},{\"$ref\":\"#/x\"}]}", 0, NULL);
+    json_t *root = json_pack("{s:O}", "x", loop);
+    assert_false(answer_value_text_only(loop, root));  // without a bound: 10^8 schemas
+    json_decref(root);
+    json_decref(loop);
+}
+
 static void test_long_sequences_fit(void **state)
 {
     (void)state;
@@ -384,6 +422,8 @@ int main(void)
         cmocka_unit_test(test_xml_parameters),
         cmocka_unit_test(test_other_styles),
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_forms_are_read_alike),
+        cmocka_unit_test(test_forms_of_loops),
         cmocka_unit_test(test_long_sequences_fit),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_many_choices),

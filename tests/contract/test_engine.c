@@ -99,7 +99,8 @@ static void test_same_bits(void **state)
     (void)state;
     static const struct { const char *name, *activations; int cached, small; } models[] = {
         {"llama-f32", "f32", 2000, 500}, {"qwen3-f16", "int8", 2000, 500}, {"gguf-llama-q4_k", "int8", 2000, 500},
-        {"qwen35-f32", "int8", 384, 0}, {"mistral-bf16", "f32", 2000, 500}};  // page borders; a window of 20 tokens
+        {"qwen35-f32", "int8", 384, 0}, {"mistral-bf16", "f32", 2000, 500},  // page borders; a window of 20 tokens
+        {"mistral-bf16", "bf16", 2000, 500}};
     static const int chunks[] = {1, 7, 64, 512};
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         struct prompts first = {0};

@@ -38,7 +38,6 @@ struct answer_ask {
 bool answer_opens(const struct answer_style *s, const char *prompt, size_t len);
 // Whether the model thinks at all, and whether answers can hold calls.
 bool answer_thinks(const struct answer_style *s);
-bool answer_calls(const struct answer_style *s);
 // The text that closes the reasoning ("\n</think>\n\n"); NULL: the model has none.
 const char *answer_close(const struct answer_style *s);
 // Whether this text is a marker of the style: of a control token it is fed to the parser, any other one is not seen.

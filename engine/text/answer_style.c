@@ -87,11 +87,6 @@ bool answer_thinks(const struct answer_style *s)
     return *s->mark[MARK_THINK_END];
 }
 
-bool answer_calls(const struct answer_style *s)
-{
-    return s->calls;
-}
-
 const char *answer_close(const struct answer_style *s)
 {
     return answer_thinks(s) ? s->mark[MARK_THINK_END] : NULL;

@@ -107,11 +107,3 @@ uint64_t manifest_bytes(const struct manifest *m)
         n += m->files[i].size;
     return n;
 }
-
-const struct manifest_file *manifest_find(const struct manifest *m, const char *path)
-{
-    for (int i = 0; i < m->nfiles; i++)
-        if (strcmp(m->files[i].path, path) == 0)
-            return &m->files[i];
-    return NULL;
-}

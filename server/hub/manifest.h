@@ -38,4 +38,3 @@ void manifest_write(const struct manifest *m, struct buf *out);  // with a line 
 void manifest_done(struct manifest *m);
 
 uint64_t manifest_bytes(const struct manifest *m);
-const struct manifest_file *manifest_find(const struct manifest *m, const char *path);  // NULL: none

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "bench/load/answer.h"
 #include "bench/load/ask.h"
 #include "bench/load/figures.h"
@@ -746,6 +747,7 @@ int main(int argc, char **argv)
     set_probes(&r.o, "/livez,/metrics,/v1/models");
     read_options(argc, argv, &r.o);
     set_up(&r);
+    thread_answers();  // of either server it measures what is sent, not when it gets a core
     if (r.o.variants)
         ask_variants_alone(&r);
     double cpu = cpu_s();

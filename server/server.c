@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "server/drain.h"
 #include "server/keep.h"
@@ -249,6 +250,7 @@ int server_run(struct server *s)
     metrics_find_models(s);
     start_watchdog(s);
     notify_send("READY=1\nSTATUS=Serving");
+    thread_answers();
     uv_run(&s->loop, UV_RUN_DEFAULT);
     return 0;
 }

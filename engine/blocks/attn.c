@@ -36,21 +36,24 @@ static const float *gated_head(const struct attn *a, int row, int h)
     return a->gated + (size_t)row * (size_t)a->ldgated + 2 * (size_t)h * (size_t)a->head_dim;
 }
 
-// One item is one head of q, or one head of k with its v, of one row.
+// One item is one head of q, or one head of k with its v, of one row. A KV head, which is more work, stands before the query
+// heads of its group, so that every lane gets its share of both.
 void attn_store(struct lane *lane, const struct attn *a)
 {
     const struct batch *b = a->batch;
-    int per_row = a->heads + a->kv_heads, per_block = STORE_ROWS * per_row, lo, hi;
+    int per_row = a->heads + a->kv_heads, group = 1 + a->heads / a->kv_heads, per_block = STORE_ROWS * per_row, lo, hi;
     lane_split(lane, b->rows * per_row, 1, &lo, &hi);
     const struct batch_seq *s = b->seqs;
     for (int i = lo; i < hi; i++) {
         int first = i / per_block * STORE_ROWS, rows = b->rows - first < STORE_ROWS ? b->rows - first : STORE_ROWS;
-        int h = i % per_block / rows, row = first + i % per_block % rows, kv = h - a->heads;
+        int at = i % per_block / rows, row = first + i % per_block % rows, kv = at / group;
+        bool is_key = at % group == 0;
+        int h = is_key ? a->heads + kv : at - kv - 1;
         float *head = a->qkv + (size_t)row * (size_t)a->ldqkv + (size_t)h * (size_t)a->head_dim;
-        if (a->gated && kv < 0)
+        if (a->gated && !is_key)
             memcpy(head, gated_head(a, row, h), (size_t)a->head_dim * sizeof *head);
-        turn(a, head, kv < 0 ? a->q_norm : a->k_norm, row);
-        if (kv < 0)
+        turn(a, head, is_key ? a->k_norm : a->q_norm, row);
+        if (!is_key)
             continue;
         if (row < s->row)
             s = b->seqs;

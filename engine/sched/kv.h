@@ -62,7 +62,7 @@ int kv_pool_free_pages(const struct kv_pool *p);
 // Memory that was never used costs the kernel's time when it is first written, in the middle of a step. This writes to some
 // of what will be used next, KV_WARM_PAGES and KV_WARM_BYTES ahead at most; for idle moments, a few milliseconds. False: there is
 // nothing to do.
-enum { KV_WARM_PAGES = 32, KV_WARM_BYTES = 128 << 20 };
+enum { KV_WARM_PAGES = 32, KV_WARM_BYTES = 256 << 20 };
 bool kv_pool_warm(struct kv_pool *p);
 
 // Pages are counted: alloc gives one reference (NULL: none free), the last unref frees.

@@ -227,6 +227,7 @@ def chat():
     with open(os.path.join(OUT, "qwen35-f32", "config.json")) as f:
         config = json.load(f)
     config["eos_token_id"] = t.token_to_id("<|endoftext|>")
+    config["max_position_embeddings"] = 4096
     for name, content in (("config.json", config), ("tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>",
                           "pad_token": "<|endoftext|>", "add_bos_token": False, "chat_template": TEMPLATE})):
         with open(os.path.join(folder, name), "w") as f:

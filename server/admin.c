@@ -20,6 +20,7 @@ bool admin_hides(const struct exchange *x)
     bool here = x->conn->listener->admin, by_name = !strncmp(x->r.path, "/admin/", 7);
     switch (x->route ? x->route->auth : by_name ? ROUTE_ADMIN : here ? ROUTE_KEY : ROUTE_OPEN) {
     case ROUTE_OPEN:
+    case ROUTE_CHANGE:
         return false;
     case ROUTE_METRICS:
         return !here && s->has_admin;

@@ -253,8 +253,10 @@ static bool refused_head(struct exchange *x, const char *version)
 static bool refused_host(struct exchange *x)
 {
     struct server *s = x->r.server;
+    const struct listener *l = x->conn->listener;
     const char *host = x->uri.authority ? x->uri.authority : header(x, "Host");
-    if (auth_required(&s->auth) || !x->conn->listener->loopback || !host || auth_host_ok(&s->auth, host))
+    bool by_key = auth_required(&s->auth) && (!l->admin || s->config.admin_key);
+    if (by_key || !l->loopback || !host || auth_host_ok(&s->auth, host))
         return false;
     err e = {0};
     err_set(&e, ERR_INVALID,
@@ -294,10 +296,9 @@ static void refuse_key(struct exchange *x, bool given, bool expired)
     refuse(x, 401, given ? "invalid_api_key" : NULL, &e);
 }
 
-static bool refused_key(struct exchange *x)
+// Looks for the key that was given among x->keys.
+static bool refused_given(struct exchange *x)
 {
-    if (x->route->auth != ROUTE_KEY || !(x->keys = auth_take(&x->r.server->auth)))
-        return false;
     const char *given = request_given_key(&x->r);
     const struct apikey *k = given && *given ? auth_find_key(x->keys, given) : NULL;
     bool expired = k && apikey_expired(k, clock_unix_s());
@@ -310,6 +311,19 @@ static bool refused_key(struct exchange *x)
     return false;
 }
 
+static bool refused_key(struct exchange *x)
+{
+    if (x->route->auth != ROUTE_KEY || !(x->keys = auth_take(&x->r.server->auth)))
+        return false;
+    return refused_given(x);
+}
+
+static bool has_admin_key(const struct exchange *x)
+{
+    const char *key = x->r.server->config.admin_key, *given = request_given_key(&x->r);
+    return key && given && admin_key_is(given, key);
+}
+
 static bool is_admin(struct exchange *x, const char *given)
 {
     x->keys = auth_take(&x->r.server->auth);
@@ -317,24 +331,51 @@ static bool is_admin(struct exchange *x, const char *given)
     return k && k->admin && !apikey_expired(k, clock_unix_s());
 }
 
-static bool refused_admin(struct exchange *x)
+static void refuse_admin(struct exchange *x)
 {
-    const char *key = x->r.server->config.admin_key;
-    if (x->route->auth != ROUTE_ADMIN || !key)
-        return false;
-    const char *given = request_given_key(&x->r);
-    if (given && (admin_key_is(given, key) || is_admin(x, given)))
-        return false;
     err e = {0};
     request_set_header(&x->r, "www-authenticate", "Bearer");
     err_set(&e, ERR_INVALID, "This needs the admin key, or an API key with the option admin.");
     refuse(x, 401, "invalid_api_key", &e);
+}
+
+static bool refused_admin(struct exchange *x)
+{
+    if (x->route->auth != ROUTE_ADMIN || !x->r.server->config.admin_key)
+        return false;
+    const char *given = request_given_key(&x->r);
+    if (has_admin_key(x) || (given && is_admin(x, given)))
+        return false;
+    refuse_admin(x);
+    return true;
+}
+
+// Without any key everybody may, and on an admin listener that asks for none whoever reaches it.
+static bool refused_change(struct exchange *x)
+{
+    struct server *s = x->r.server;
+    if (x->route->auth != ROUTE_CHANGE || has_admin_key(x) || (x->conn->listener->admin && !s->config.admin_key))
+        return false;
+    x->keys = auth_take(&s->auth);
+    if (!x->keys && s->config.admin_key)
+        refuse_admin(x);
+    if (!x->keys)
+        return s->config.admin_key != NULL;
+    if (refused_given(x))
+        return true;
+    if (x->r.key->admin)
+        return false;
+    err e = {0};
+    err_set(&e, ERR_INVALID, "This changes the server for everybody: it needs the key of the setting admin_key, or an API key with "
+                             "the option admin. The key '%s' may not.", x->r.key->name);
+    refuse(x, 403, "admin_key_required", &e);
     return true;
 }
 
 static bool refused_draining(struct exchange *x)
 {
-    if (!server_draining(x->r.server) || x->route->auth != ROUTE_KEY)
+    bool work = x->route->auth == ROUTE_KEY || x->route->auth == ROUTE_CHANGE;
+    if (!work || !server_draining(x->r.server))
         return false;
     err e = {0};
     err_set(&e, ERR_DRAINING, "The server is shutting down.");
@@ -473,7 +514,8 @@ static void judge(struct exchange *x, size_t length)
         refuse_route(x, allow);
         return;
     }
-    if (refused_admin(x) || refused_key(x) || refused_draining(x) || refused_not_built(x) || refused_type(x))
+    if (refused_admin(x) || refused_change(x) || refused_key(x) || refused_draining(x) || refused_not_built(x) ||
+        refused_type(x))
         return;
     if (!refused_size(x, length))
         (void)refused_quota(x, length);

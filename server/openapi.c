@@ -207,6 +207,8 @@ static json_t *security(enum route_auth auth)
 {
     if (auth == ROUTE_ADMIN)
         return json_pack("[{s:[]}]", "adminKey");
+    if (auth == ROUTE_CHANGE)
+        return json_pack("[{s:[]}, {}]", "adminKey");
     if (auth == ROUTE_KEY)
         return json_pack("[{s:[]}, {}]", "apiKey");  // a server without keys asks for none
     return json_array();
@@ -227,8 +229,8 @@ static json_t *operation(const struct described *d)
 {
     json_t *o = json_object(), *error = json_pack("{s:s}", "$ref", "#/components/responses/Error");
     json_object_set_new(o, "operationId", json_sprintf("%s %s", d->method, d->path));
-    json_object_set_new(o, "tags", json_pack("[s]", d->auth == ROUTE_KEY ? "models" : d->auth == ROUTE_ADMIN ? "administration"
-                                                                                                        : "service"));
+    bool admin = d->auth == ROUTE_ADMIN || d->auth == ROUTE_CHANGE;
+    json_object_set_new(o, "tags", json_pack("[s]", admin ? "administration" : d->auth == ROUTE_KEY ? "models" : "service"));
     json_object_set_new(o, "security", security(d->auth));
     if (d->path[strlen(d->path) - 1] == '*')
         json_object_set_new(o, "parameters", json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "rest", "in", "path", "required", 1,

@@ -9,6 +9,7 @@ enum route_auth {
     ROUTE_OPEN,     // answered without a key, on every listener (probes)
     ROUTE_METRICS,  // without a key, on the admin listener if there is one
     ROUTE_ADMIN,    // with the admin key (server.h)
+    ROUTE_CHANGE,   // changes the server for everybody: with the admin key where there are keys; on every listener
     ROUTE_KEY,
 };
 enum route_body {

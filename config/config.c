@@ -236,6 +236,7 @@ static struct config_model *find_model(struct config *c, const char *name, bool 
         c->models = arena_alloc(&c->arena, CONFIG_MAX_ITEMS * sizeof *c->models);
     struct config_model *m = &c->models[c->nmodels++];
     m->name = arena_strdup(&c->arena, name);
+    m->short_name = "";
     m->context = -1;
     return m;
 }
@@ -271,18 +272,29 @@ static err_code set_model_value(struct parse *p, const char *model, const char *
                          from, name);
 }
 
+static bool is_named(const struct config_model *m, const char *name, size_t n)
+{
+    return (strlen(m->name) == n && !memcmp(m->name, name, n)) ||
+           (n && strlen(m->short_name) == n && !memcmp(m->short_name, name, n));
+}
+
+bool config_is_model(const struct config_model *m, const char *name)
+{
+    return is_named(m, name, strlen(name));
+}
+
 // The value of a list of NAME=VALUE, or of a plain VALUE for all models: the last that fits this one. "" if none does.
-static const char *value_for(const struct config *c, const struct config_list *l, const char *model)
+static const char *value_for(const struct config *c, const struct config_list *l, const struct config_model *m)
 {
     const char *all = "", *own = NULL;
     for (int i = 0; i < l->len; i++) {
         const char *item = l->items[i], *eq = strchr(item, '=');
         bool named = false;
         for (int k = 0; eq && k < c->nmodels; k++)
-            named |= strlen(c->models[k].name) == (size_t)(eq - item) && !memcmp(c->models[k].name, item, (size_t)(eq - item));
+            named |= is_named(&c->models[k], item, (size_t)(eq - item));
         if (!named)
             all = item;
-        else if (strlen(model) == (size_t)(eq - item) && !memcmp(model, item, (size_t)(eq - item)))
+        else if (is_named(m, item, (size_t)(eq - item)))
             own = eq + 1;
     }
     return own ? own : all;
@@ -320,12 +332,27 @@ static const char *name_of_path(struct arena *a, const char *path)
     return name;
 }
 
+// Whether it is OWNER/NAME of a hub, with what may follow, rather than a file or folder, there or not.
+static bool is_reference(const char *item)
+{
+    const char *slash = strchr(item, '/');
+    size_t n = strlen(item);
+    bool file = n > 5 && !strcasecmp(item + n - 5, ".gguf");
+    if (!slash || !slash[1] || strchr("/.~", *item) || file_exists(item))
+        return false;
+    return !file || strchr(slash + 1, '/');  // one of a repository's files
+}
+
 // NAME=PATH in two, or PATH alone: what begins with / or . is one, whatever is in it.
-static err_code split_model(struct arena *a, const char *item, const char **ret_name, const char **ret_path, err *e)
+static err_code split_model(struct arena *a, const char *item, const char **ret_name, const char **ret_short, const char **ret_path,
+                            err *e)
 {
     const char *eq = *item == '/' || *item == '.' ? NULL : strchr(item, '=');
+    bool reference = !eq && is_reference(item);
     const char *name = eq ? arena_strndup(a, item, (size_t)(eq - item)) : name_of_path(a, item);
     *ret_path = eq ? eq + 1 : item;
+    *ret_short = reference ? name : "";
+    name = reference ? item : name;
     if (!name || !*name || !**ret_path)
         return err_set_param(e, ERR_INVALID, "model", "model '%s' is neither NAME=PATH, such as qwen=/models/qwen3.gguf, nor the path of "
                              "a file or folder with a name", item);
@@ -333,14 +360,51 @@ static err_code split_model(struct arena *a, const char *item, const char **ret_
     return ERR_OK;
 }
 
+// The model of a hub: a section may call it by its short name.
+static struct config_model *take_section(struct config *c, const char *name, const char *short_name)
+{
+    struct config_model *m = find_model(c, name, false), *section = m ? NULL : find_model(c, short_name, false);
+    if (section && !section->path)
+        m = section;
+    m = m ? m : find_model(c, name, true);
+    if (m) {
+        m->name = name;
+        m->short_name = short_name;
+    }
+    return m;
+}
+
+static bool is_alias(const struct config *c, const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < c->alias.len; i++)
+        if (!strncmp(c->alias.items[i], name, n) && c->alias.items[i][n] == '=')
+            return true;
+    return false;
+}
+
+// What somebody else is called, or what two would have, is no short name.
+static void settle_short_names(struct config *c)
+{
+    bool taken[CONFIG_MAX_ITEMS] = {false};
+    for (int i = 0; i < c->nmodels; i++) {
+        taken[i] = is_alias(c, c->models[i].short_name);
+        for (int k = 0; k < c->nmodels; k++)
+            taken[i] |= i != k && config_is_model(&c->models[k], c->models[i].short_name);
+    }
+    for (int i = 0; i < c->nmodels; i++)
+        if (taken[i])
+            c->models[i].short_name = "";
+}
+
 // Entries of model join the sections; what a model leaves open takes the global setting.
 static err_code finish_models(struct config *c, err *e)
 {
     for (int i = 0; i < c->model.len; i++) {
-        const char *name, *path;
-        if (split_model(&c->arena, c->model.items[i], &name, &path, e))
+        const char *name, *short_name, *path;
+        if (split_model(&c->arena, c->model.items[i], &name, &short_name, &path, e))
             return e->code;
-        struct config_model *m = find_model(c, name, true);
+        struct config_model *m = *short_name ? take_section(c, name, short_name) : find_model(c, name, true);
         if (!m)
             return err_set_param(e, ERR_INVALID, "model", "more than %d models", CONFIG_MAX_ITEMS);
         if (m->path && strcmp(m->path, path) != 0)
@@ -348,6 +412,7 @@ static err_code finish_models(struct config *c, err *e)
                                  m->path, path);
         m->path = path;
     }
+    settle_short_names(c);
     for (int i = 0; i < c->nmodels; i++) {
         struct config_model *m = &c->models[i];
         if (!m->path)
@@ -359,8 +424,8 @@ static err_code finish_models(struct config *c, err *e)
         m->kv = m->kv ? m->kv : c->kv;
         m->chat_template = m->chat_template ? m->chat_template : c->chat_template;
         m->context = m->context >= 0 ? m->context : c->context;
-        m->decision = m->decision ? m->decision : value_for(c, &c->decision, m->name);
-        m->vocoder = m->vocoder ? m->vocoder : value_for(c, &c->vocoder, m->name);
+        m->decision = m->decision ? m->decision : value_for(c, &c->decision, m);
+        m->vocoder = m->vocoder ? m->vocoder : value_for(c, &c->vocoder, m);
     }
     return ERR_OK;
 }

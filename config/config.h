@@ -23,8 +23,11 @@ struct config_list {
     int len;
 };
 
-// One model: from model = NAME=PATH or = PATH, whose last part is then the name, or from a section [model NAME]. What a section leaves out is the global setting.
+// One model: from model = NAME=PATH or = PATH, whose last part is then the name, or from a section [model NAME]. What a section
+// leaves out is the global setting. A model of a hub without NAME= is called as it was written (OWNER/NAME...); what a path's
+// name would be is then its short name, which the settings know it by, too.
 struct config_model {
+    const char *short_name;  // "": none, or another model has it
     const char *name, *path, *activations, *kv, *chat_template, *decision, *vocoder;  // the last three: "" when not set
     int64_t context;
 };
@@ -47,6 +50,9 @@ struct config {
 };
 
 enum { CONFIG_MAX_FILE = 1 << 20, CONFIG_MAX_ITEMS = 256, CONFIG_MAX_LINE = 199 };
+
+// Whether settings mean m by this name.
+bool config_is_model(const struct config_model *m, const char *name);
 
 MUST_CHECK err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e);
 void config_done(struct config *c);

@@ -92,18 +92,18 @@ static struct server_config server_settings_of(const struct config *c)
     };
 }
 
-static bool is_model(const struct config *c, const char *name)
+static const struct config_model *find_model(const struct config *c, const char *name)
 {
     for (int i = 0; i < c->nmodels; i++)
-        if (strcmp(c->models[i].name, name) == 0)
-            return true;
-    return false;
+        if (config_is_model(&c->models[i], name))
+            return &c->models[i];
+    return NULL;
 }
 
-static bool listed(const struct config_list *l, const char *name)
+static bool listed(const struct config_list *l, const struct config_model *m)
 {
     for (int i = 0; i < l->len; i++)
-        if (strcmp(l->items[i], name) == 0 || strcmp(l->items[i], "all") == 0)
+        if (config_is_model(m, l->items[i]) || strcmp(l->items[i], "all") == 0)
             return true;
     return false;
 }
@@ -111,7 +111,7 @@ static bool listed(const struct config_list *l, const char *name)
 static err_code check_names(const struct config *c, const char *setting, const struct config_list *l, err *e)
 {
     for (int i = 0; i < l->len; i++)
-        if (strcmp(l->items[i], "all") != 0 && !is_model(c, l->items[i]))
+        if (strcmp(l->items[i], "all") != 0 && !find_model(c, l->items[i]))
             return err_set_param(e, ERR_INVALID, setting, "%s: there is no model '%s'", setting, l->items[i]);
     return ERR_OK;
 }
@@ -141,9 +141,9 @@ static err_code check_lists(const struct config *c, err *e)
     for (int i = 0; i < c->alias.len; i++) {
         if (split_alias(c->alias.items[i], name, &model, e))
             return e->code;
-        if (!is_model(c, model))
+        if (!find_model(c, model))
             return err_set_param(e, ERR_INVALID, "alias", "alias '%s': there is no model '%s'", name, model);
-        if (is_model(c, name))
+        if (find_model(c, name))
             return err_set_param(e, ERR_INVALID, "alias", "alias '%s': there is a model of this name", name);
     }
     return ERR_OK;
@@ -161,8 +161,8 @@ static struct model_config model_settings(const struct config *c, const struct c
         .decision = *m->decision ? m->decision : NULL,
         .vocoder = *m->vocoder ? m->vocoder : NULL,
         .max_image_pixels = (size_t)c->max_image_pixels,
-        .lazy = listed(&c->lazy, m->name),
-        .pinned = listed(&c->pinned, m->name),
+        .lazy = listed(&c->lazy, m),
+        .pinned = listed(&c->pinned, m),
     };
 }
 
@@ -252,7 +252,7 @@ static void *watch_models(void *arg)
     struct watcher *w = arg;
     for (int i = 0; i < w->config->nmodels; i++) {
         const char *name = w->config->models[i].name;
-        if (listed(&w->config->lazy, name))
+        if (listed(&w->config->lazy, &w->config->models[i]))
             continue;  // one that a request asked for meanwhile, and that failed, is that request's affair
         if (engine_wait_model(w->engine, name, &w->error)) {
             if (w->error.code != ERR_DRAINING) {
@@ -296,7 +296,13 @@ static err_code add_models(const struct config *c, struct engine *en, err *e)
     for (int i = 0; i < c->alias.len && !rc; i++) {
         rc = split_alias(c->alias.items[i], name, &model, e);
         if (!rc)
-            rc = engine_add_alias(en, name, model, e);
+            rc = engine_add_alias(en, name, find_model(c, model)->name, e);
+    }
+    for (int i = 0; i < c->nmodels && !rc; i++) {
+        const struct config_model *m = &c->models[i];
+        err why = {0};
+        if (*m->short_name && engine_add_alias(en, m->short_name, m->name, &why))
+            log_warn("model %s cannot be asked for as %s: %s", m->name, m->short_name, why.text);
     }
     return rc;
 }

@@ -122,6 +122,59 @@ static void models_by_path(void **state)
     assert_non_null(strstr(e.text, "model 'a' has two paths, '/m/a.gguf' and '/n/a.gguf'"));
 }
 
+// A model of a hub is called as it was written, and by its last part where nobody else is.
+static void models_of_a_hub(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"org/foo", "org/foo", "foo"}, {"Org/Foo-GGUF:Q8_0", "Org/Foo-GGUF:Q8_0", "Foo-GGUF:Q8_0"},
+        {"org/foo/fp16@v2", "org/foo/fp16@v2", "fp16@v2"}, {"org/foo/a.gguf", "org/foo/a.gguf", "a"},
+        {"foo=org/foo", "foo", ""}, {"tests/fixtures", "fixtures", ""}, {"./org/foo", "foo", ""}, {"org/a.gguf", "a", ""}};
+    err e = {0};
+    struct config c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(load(&c, &e, 2, "--model", cases[i][0]), ERR_OK);
+        assert_string_equal(c.models[0].name, cases[i][1]);
+        assert_string_equal(c.models[0].short_name, cases[i][2]);
+        assert_string_equal(c.models[0].path, strchr(cases[i][0], '=') ? "org/foo" : cases[i][0]);
+        assert_true(config_is_model(&c.models[0], cases[i][1]) && !config_is_model(&c.models[0], ""));
+        assert_int_equal(config_is_model(&c.models[0], cases[i][2]), cases[i][2][0] != 0);
+        config_done(&c);
+    }
+    static const char *const taken[][3] = {{"--model", "them/foo", "them/foo"}, {"--model", "foo=/m/a", "foo"}, {"--alias", "foo=x", "x"},
+                                           {"--model", "/m/foo.gguf", "foo"}};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        char list[64];
+        bool alias = !strcmp(taken[i][0], "--alias");
+        snprintf(list, sizeof list, "org/foo,%s", alias ? "x=/m/x" : taken[i][1]);
+        assert_int_equal(load(&c, &e, alias ? 4 : 2, "--model", list, "--alias", taken[i][1]), ERR_OK);
+        assert_int_equal(c.nmodels, 2);
+        assert_string_equal(c.models[0].name, "org/foo");
+        assert_string_equal(c.models[1].name, taken[i][2]);
+        assert_true(!*c.models[0].short_name && !*c.models[1].short_name);
+        config_done(&c);
+    }
+    static const char *const sections[] = {"foo", "org/foo"};  // of its settings, and a list's
+    for (int i = 0; i < 2; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "model = org/foo\nvocoder = foo=/m/v, /m/w\n[model %s]\nkv = q8\n", sections[i]);
+        write_file(text);
+        assert_int_equal(load(&c, &e, 2, "--config", path), ERR_OK);
+        assert_int_equal(c.nmodels, 1);
+        assert_string_equal(c.models[0].name, "org/foo");
+        assert_string_equal(c.models[0].short_name, "foo");
+        assert_string_equal(c.models[0].kv, "q8");
+        assert_string_equal(c.models[0].vocoder, "/m/v");
+        config_done(&c);
+    }
+    write_file("model = org/foo\n[model foo]\npath = /m/foo\n");  // two models
+    assert_int_equal(load(&c, &e, 2, "--config", path), ERR_OK);
+    assert_int_equal(c.nmodels, 2);
+    assert_string_equal(c.models[0].name, "foo");
+    assert_string_equal(c.models[1].short_name, "");
+    config_done(&c);
+}
+
 // decision and vocoder: a value for all models, or for the one it names; a section wins.
 static void values_by_model(void **state)
 {
@@ -230,7 +283,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models),
-        cmocka_unit_test(models_by_path), cmocka_unit_test(values_by_model),
+        cmocka_unit_test(models_by_path), cmocka_unit_test(models_of_a_hub), cmocka_unit_test(values_by_model),
         cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
     };
     int fd = mkstemp(path);

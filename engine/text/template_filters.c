@@ -775,8 +775,5 @@ static const struct fn_def filters[] = {
 
 const struct fn_def *template_filters_find(const char *name, size_t len)
 {
-    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
-        if (strlen(filters[i].name) == len && !memcmp(filters[i].name, name, len))
-            return &filters[i];
-    return NULL;
+    return template_methods_among(filters, sizeof filters / sizeof *filters, name, len);
 }

@@ -1,5 +1,4 @@
 // template_int.h - what the files of the template interpreter share; nobody else includes it.
-//
 // lex -> parse -> (struct template, immutable) -> eval with one struct run a render. Values of a run live in its arena.
 // Errors are sticky: template_fail records the first one and everything after it returns at once, so functions return
 // values, and loops look at r->failed. Text is UTF-8; indexes and lengths a template sees count characters.
@@ -278,6 +277,7 @@ const struct fn_def *template_filters_find(const char *name, size_t len);
 const struct fn_def *template_tests_find(const char *name, size_t len);
 const struct fn_def *template_methods_find(enum value_type type, enum seq_kind kind, const struct str *name);
 const struct fn_def *template_methods_global(const struct str *name);
+const struct fn_def *template_methods_among(const struct fn_def *defs, size_t n, const char *name, size_t len);
 
 // ---- template_text.c: what Python does with characters
 bool template_text_space(uint32_t cp);

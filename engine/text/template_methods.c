@@ -577,12 +577,17 @@ METHOD(loop_changed)
 
 static const struct fn_def loop_methods[] = {{"changed", loop_changed, NULL, 0}, {"cycle", loop_cycle, NULL, 0}};
 
-static const struct fn_def *search(const struct fn_def *defs, size_t n, const struct str *name)
+const struct fn_def *template_methods_among(const struct fn_def *defs, size_t n, const char *name, size_t len)
 {
     for (size_t i = 0; i < n; i++)
-        if (strlen(defs[i].name) == name->len && !memcmp(defs[i].name, name->p, name->len))
+        if (strlen(defs[i].name) == len && !memcmp(defs[i].name, name, len))
             return &defs[i];
     return NULL;
+}
+
+static const struct fn_def *search(const struct fn_def *defs, size_t n, const struct str *name)
+{
+    return template_methods_among(defs, n, name->p, name->len);
 }
 
 // ---- globals

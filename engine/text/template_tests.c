@@ -137,8 +137,5 @@ static const struct fn_def tests[] = {
 
 const struct fn_def *template_tests_find(const char *name, size_t len)
 {
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        if (strlen(tests[i].name) == len && !memcmp(tests[i].name, name, len))
-            return &tests[i];
-    return NULL;
+    return template_methods_among(tests, sizeof tests / sizeof *tests, name, len);
 }

@@ -21,6 +21,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/helpers/byte_tokenizer.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/gate.h"
 
@@ -58,14 +59,12 @@ static struct engine *open_engine(const struct setup *o)
 {
     struct engine_config c = {.threads = o->threads, .kv_bytes = o->kv_bytes, .prefill_chunk = o->chunk, .max_running = 8,
                               .max_waiting = 64, .isa = "scalar"};
-    struct engine *en = NULL;
     err e = {0};
     struct model *m = fake_model_new(CONTEXT, (struct fake_kind){.recurrent = o->recurrent, .vocab = BYTE_VOCAB});
     m->tokenizer = byte_tokenizer();
-    if (chat_open_source(template, strlen(template), NULL, 0, &m->chat, &e) || engine_open(&c, &en, &e) ||
-        engine_add_open_model(en, "fake", m, &e) || engine_wait_model(en, "fake", &e))
+    if (chat_open_source(template, strlen(template), NULL, 0, &m->chat, &e))
         fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "fake", m);
 }
 
 // Case i: what it asks for is in its bits.
@@ -321,10 +320,8 @@ static void test_kernels(void **state)
     (void)state;
     struct engine_config c = {.threads = 2, .kv_bytes = 16 << 20, .max_running = 4};
     struct model_config mc = {.name = "fake", .path = "tests/fixtures/scripted/scripted.gguf", .context = 4096};
-    struct engine *en = NULL;
+    struct engine *en = engines_open(&c, &mc);
     err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &mc, &e) || engine_wait_model(en, "fake", &e))
-        fail_msg("%s", e.text);
     for (int i = 4; i < CASES; i += i % 6 == 4 ? 1 : 5) {
         struct answer_seen want = {0}, got = {0};
         for (int step = 1; step >= 0; step--) {

@@ -19,6 +19,7 @@
 #include "engine/metrics.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/fake_tokenizer.h"
 #include "tests/helpers/machine.h"
@@ -35,14 +36,9 @@ static struct engine *open_engine(struct model **ret_model, int threads, int pag
 {
     struct engine_config c = {.threads = threads, .prefill_chunk = 8, .kv_bytes = (size_t)pages * PAGE_BYTES,
                               .max_running = running, .max_waiting = 60, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
-    struct model *m = fake_model(CONTEXT);
+    struct model *m = *ret_model = fake_model(CONTEXT);
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
-    *ret_model = m;
-    return en;
+    return engines_open_with(&c, "m", m);
 }
 
 static void assert_nothing_left(struct engine *en, int slots)
@@ -60,10 +56,8 @@ static void assert_nothing_left(struct engine *en, int slots)
 
 static void submit(struct client *c, struct engine *en, struct task *t)
 {
-    err e = {0};
     t->model = "m";
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
 }
 
 // ---- the tasks; each stays in one state for long

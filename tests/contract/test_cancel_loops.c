@@ -8,19 +8,9 @@
 #include "engine/audio/mel.h"
 #include "engine/text/chat.h"
 #include "engine/text/template.h"
+#include "tests/helpers/asker.h"
 
 enum { TEXT = 1 << 18, QUESTIONS_LEAST = 8 };
-
-struct asker {
-    struct cancel cancel;
-    int asked, yes_at;
-};
-
-static bool ask(const struct cancel *c)
-{
-    struct asker *a = (struct asker *)(uintptr_t)c;
-    return ++a->asked >= a->yes_at;
-}
 
 static const char *const tokenizers[] = {"gpt2", "llama3", "qwen2", "smollm", "o200k", "deepseek3", "gemma", "spm_legacy", "spm_first",
                                          "metaspace", "mixed", "added", "wordpiece", "wordpiece_accents", "wordpiece_cased"};
@@ -28,7 +18,7 @@ static const char *const tokenizers[] = {"gpt2", "llama3", "qwen2", "smollm", "o
 // How often it asked; the result must be what the questions said.
 static int encode(const struct tokenizer *t, const char *text, size_t len, int yes_at)
 {
-    struct asker a = {{ask}, 0, yes_at};
+    struct asker a = {{asker_ask}, 0, yes_at};
     struct text_span span = {text, len, false};
     struct ids ids = {0};
     err e = {0};
@@ -90,11 +80,11 @@ static void test_filter_bank(void **state)
     for (int i = 0; i < SAMPLES; i++)
         samples[i] = (float)(i % 100) / 100;
     struct mel *m = mel_new(80);
-    struct asker a = {{ask}, 0, INT32_MAX};
+    struct asker a = {{asker_ask}, 0, INT32_MAX};
     cancel_watch(&a.cancel);
     (void)mel_peak(m, samples, SAMPLES);
     int all = a.asked;
-    a = (struct asker){{ask}, 0, 2};
+    a = (struct asker){{asker_ask}, 0, 2};
     cancel_watch(&a.cancel);
     (void)mel_peak(m, samples, SAMPLES);
     err e = {0};
@@ -118,7 +108,7 @@ static void test_template(void **state)
     struct prompt p = {.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "banana")};
     int all = 0;
     for (int yes_at = INT32_MAX; yes_at > 0; yes_at = yes_at > all ? all : yes_at - 1) {
-        struct asker a = {{ask}, 0, yes_at};
+        struct asker a = {{asker_ask}, 0, yes_at};
         struct rendered r;
         cancel_watch(&a.cancel);
         err_code code = chat_render(c, &p, "", "", 0, &r, &e);

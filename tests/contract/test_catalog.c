@@ -23,6 +23,7 @@
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/models.h"
 
@@ -596,11 +597,7 @@ static struct engine *open_spare(int i, size_t memory)
 {
     struct engine_config c = settings(memory);
     struct model_config m = {.name = spare_names[i], .path = spare_files[i]};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, m.name, &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 static struct task *spare_task(int i)

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 
 #define FOLDER "tests/fixtures/decide/"
 
@@ -38,11 +39,7 @@ static struct engine *open_engine(const struct bundle_case *b, int threads, cons
 {
     struct engine_config c = {.threads = threads, .isa = isa, .kv_bytes = kv, .max_running = 12, .max_waiting = 64};
     struct model_config m = {.name = "m", .path = b->path, .decision = b->decision, .activations = math, .kv = "f32"};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s: %s", b->cases, e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 static void close_clean(struct engine *en)
@@ -100,27 +97,10 @@ static struct task *task_of(const json_t *c)
     return t;
 }
 
-static void submit(struct client *c, struct engine *en, struct task *t)
-{
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
-}
-
-static void ended_well(struct client *c)
-{
-    client_wait(c);
-    if (c->error.code)
-        fail_msg("%s", c->error.text);
-    assert_int_equal(c->starts, 1);
-    assert_int_equal(c->ends, 1);
-    assert_false(c->wrong);
-}
-
 static void run(struct client *c, struct engine *en, struct task *t)
 {
-    submit(c, en, t);
-    ended_well(c);
+    client_must_submit(c, en, t);
+    client_ended_well(c);
 }
 
 // ---- against the reference
@@ -299,13 +279,13 @@ static void amid_chat(const struct bundle_case *b, int threads, size_t kv)
     run(&alone, en, task_of(c));
     one_by_one(en, DECIDE_ENUM, &answers);
     for (int i = 0; i < CHATS; i++) {
-        submit(&decisions[i], en, i % 2 ? ask(DECIDE_ENUM, 0, TEXTS) : task_of(c));
-        submit(&chats[i], en, chat_task(c));
+        client_must_submit(&decisions[i], en, i % 2 ? ask(DECIDE_ENUM, 0, TEXTS) : task_of(c));
+        client_must_submit(&chats[i], en, chat_task(c));
     }
     for (int i = 0; i < CHATS; i++) {
-        ended_well(&chats[i]);
+        client_ended_well(&chats[i]);
         same_chat(&chats[i], &want);
-        ended_well(&decisions[i]);
+        client_ended_well(&decisions[i]);
         same(&decisions[i], i % 2 ? &answers : &alone.blob);
         client_done(&chats[i]);
         client_done(&decisions[i]);
@@ -354,7 +334,7 @@ static void test_cancel_at_every_event(void **state)
         int at = 0;
         for (; more; at++) {
             struct client c = {.cancel_on = en, .cancel_at = at};
-            submit(&c, en, ask(DECIDE_ENUM, 0, TEXTS));
+            client_must_submit(&c, en, ask(DECIDE_ENUM, 0, TEXTS));
             client_wait(&c);
             assert_int_equal(c.ends, 1);
             more = c.error.code == ERR_CANCELLED;
@@ -373,7 +353,7 @@ static void test_cancel_at_once(void **state)
     struct engine *en = open_engine(&bundles[0], 1, NULL, "int8", 64 << 20);
     for (int i = 0; i < 20; i++) {
         struct client c = {0};
-        submit(&c, en, ask(DECIDE_BOOL, 0, TEXTS));
+        client_must_submit(&c, en, ask(DECIDE_BOOL, 0, TEXTS));
         for (volatile int k = 0; k < i * 20000; k++) {
         }
         engine_cancel(en, c.ticket);
@@ -382,21 +362,6 @@ static void test_cancel_at_once(void **state)
         client_done(&c);
     }
     close_clean(en);
-}
-
-static void refused(struct engine *en, struct task *t, err_code code, const char *text)
-{
-    struct client c = {0};
-    err e = {0};
-    if (client_submit(&c, en, t, &e)) {
-        client_wait(&c);
-        e = c.error;
-        assert_int_equal(c.starts, 0);
-    }
-    assert_int_equal(e.code, code);
-    if (!strstr(e.text, text))
-        fail_msg("'%s' does not say '%s'", e.text, text);
-    client_done(&c);
 }
 
 static struct task *choice_of(size_t noptions)
@@ -417,17 +382,17 @@ static void test_refused(void **state)
     memset(state_text, 'y', sizeof state_text - 1);
     struct engine *en = open_engine(&bundles[0], 1, NULL, "int8", 64 << 20);
     struct decide_question *q;
-    refused(en, choice_of(0), ERR_INVALID, "choice needs 2-35 options, got 0");
-    refused(en, choice_of(1), ERR_INVALID, "got 1");
-    refused(en, choice_of(36), ERR_INVALID, "got 36");
-    refused(en, new_task("s", 0, &q), ERR_INVALID, "0 questions");
-    refused(en, new_task("s", DECIDE_MAX_QUESTIONS + 1, &q), ERR_INVALID, "401 questions, expected 1 to 400");
+    client_refused(en, choice_of(0), ERR_INVALID, NULL, "choice needs 2-35 options, got 0");
+    client_refused(en, choice_of(1), ERR_INVALID, NULL, "got 1");
+    client_refused(en, choice_of(36), ERR_INVALID, NULL, "got 36");
+    client_refused(en, new_task("s", 0, &q), ERR_INVALID, NULL, "0 questions");
+    client_refused(en, new_task("s", DECIDE_MAX_QUESTIONS + 1, &q), ERR_INVALID, NULL, "401 questions, expected 1 to 400");
     struct task *t = new_task(state_text, 1, &q);
     *q = (struct decide_question){.kind = DECIDE_BOOL, .text = "q"};
-    refused(en, t, ERR_CONTEXT, "maximum context length is 1024 tokens");
+    client_refused(en, t, ERR_CONTEXT, NULL, "maximum context length is 1024 tokens");
     t = new_task("\xff", 1, &q);
     *q = (struct decide_question){.kind = DECIDE_BOOL, .text = "q"};
-    refused(en, t, ERR_INVALID, "UTF-8");
+    client_refused(en, t, ERR_INVALID, NULL, "UTF-8");
     close_clean(en);
 }
 

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 
 #define FOLDER "tests/fixtures/embed/"
 
@@ -25,14 +26,10 @@ enum { MAX_INPUTS = 64, MAX_VALUES = 1 << 16 };
 static struct engine *open_engine(const char *isa, int threads, const char *name)
 {
     struct engine_config c = {.threads = threads, .isa = isa, .max_running = 8, .max_waiting = 64};
-    struct engine *en;
     char path[256];
-    err e = {0};
     snprintf(path, sizeof path, FOLDER "%s", name);
     struct model_config m = {.name = "m", .path = path};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s: %s", name, e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 static json_t *load_cases(const char *name)
@@ -97,30 +94,13 @@ static int take_vectors(struct client *c, size_t n, float *ret_values)
 static int run(struct engine *en, struct task *t, float *ret_values, int *ret_tokens)
 {
     struct client c = {0};
-    err e = {0};
     size_t n = t->embed.ninputs;
-    if (!client_submit(&c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(&c, en, t);
     int dims = take_vectors(&c, n, ret_values);
     if (ret_tokens)
         *ret_tokens = c.usage.prompt_tokens;
     client_done(&c);
     return dims;
-}
-
-static void fails(struct engine *en, struct task *t, err_code code, const char *word)
-{
-    struct client c = {0};
-    err e = {0};
-    if (client_submit(&c, en, t, &e)) {
-        client_wait(&c);
-        e = c.error;
-        assert_int_equal(c.starts, 0);
-    }
-    client_done(&c);
-    assert_int_equal(e.code, code);
-    if (!strstr(e.text, word))
-        fail_msg("'%s' says nothing of '%s'", e.text, word);
 }
 
 // ---- close to sentence-transformers
@@ -226,12 +206,10 @@ static void test_company(void **state)
     json_t *lists[TASKS];
     struct client c[TASKS] = {0};
     for (int k = 0; k < TASKS; k++) {
-        err e = {0};
         lists[k] = json_array();
         for (int i = 0; i < INPUTS; i++)
             json_array_append(lists[k], json_array_get(texts, (size_t)(i * (k + 1) + k) % n));
-        if (!client_submit(&c[k], en, make_task(lists[k], options, 0, INPUTS), &e))
-            fail_msg("%s", e.text);
+        client_must_submit(&c[k], en, make_task(lists[k], options, 0, INPUTS));
     }
     for (int k = 0; k < TASKS; k++) {
         take_vectors(&c[k], INPUTS, got);
@@ -277,9 +255,9 @@ static void test_limits(void **state)
     run(en, one(text), v, &tokens);
     assert_int_equal(tokens, 24);
     strcat(text, "b");
-    fails(en, one(text), ERR_CONTEXT, "maximum context length is 24 tokens, however input 0 has 25 tokens");
+    client_refused(en, one(text), ERR_CONTEXT, NULL, "maximum context length is 24 tokens, however input 0 has 25 tokens");
     json_t *list = json_pack("[s, s, s]", "a", text, "b"), *options = json_pack("{s:b}", "truncate", 1);
-    fails(en, make_task(list, NULL, 0, 3), ERR_CONTEXT, "input 1 has 25 tokens");
+    client_refused(en, make_task(list, NULL, 0, 3), ERR_CONTEXT, NULL, "input 1 has 25 tokens");
     float cut[3 * 36];
     run(en, make_task(list, options, 0, 3), cut, &tokens);
     assert_int_equal(tokens, 3 + 24 + 3);
@@ -310,12 +288,12 @@ static void test_ids(void **state)
     struct embed_input *in = arena_alloc(&t->arena, sizeof *in);
     *in = (struct embed_input){.ids = wrong, .nids = 3};
     t->embed.inputs = in;
-    fails(en, t, ERR_INVALID, "check_embedding_ctx_length=False");
+    client_refused(en, t, ERR_INVALID, NULL, "check_embedding_ctx_length=False");
     t = one("x");
     in = arena_alloc(&t->arena, sizeof *in);
     *in = (struct embed_input){.ids = wrong, .nids = 0};
     t->embed.inputs = in;
-    fails(en, t, ERR_INVALID, "no tokens");
+    client_refused(en, t, ERR_INVALID, NULL, "no tokens");
     engine_close(en);
 }
 
@@ -325,19 +303,19 @@ static void test_options(void **state)
     struct engine *en = open_engine(NULL, 1, "many");
     struct task *t = one("a");
     t->embed.dimensions = 169;
-    fails(en, t, ERR_INVALID, "expected 1 to 168");
+    client_refused(en, t, ERR_INVALID, NULL, "expected 1 to 168");
     t = one("a");
     t->embed.dimensions = -1;
-    fails(en, t, ERR_INVALID, "expected 1 to 168");
+    client_refused(en, t, ERR_INVALID, NULL, "expected 1 to 168");
     t = one("a");
     t->embed.dimensions = 63;  // 64 is what the model declares
-    fails(en, t, ERR_UNSUPPORTED, "63 dimensions");
+    client_refused(en, t, ERR_UNSUPPORTED, NULL, "63 dimensions");
     t = one("a");
     t->embed.prompt_name = "passage";
-    fails(en, t, ERR_INVALID, "'query'");
+    client_refused(en, t, ERR_INVALID, NULL, "'query'");
     t = one("a");
     t->embed.ninputs = 0;
-    fails(en, t, ERR_INVALID, "nothing to embed");
+    client_refused(en, t, ERR_INVALID, NULL, "nothing to embed");
     engine_close(en);
 }
 
@@ -351,9 +329,7 @@ static void test_cancel(void **state)
     bool more = true;
     for (int at = 0; more; at += 7) {
         struct client c = {.cancel_on = en, .cancel_at = at};
-        err e = {0};
-        if (!client_submit(&c, en, make_task(list, NULL, 0, 60), &e))
-            fail_msg("%s", e.text);
+        client_must_submit(&c, en, make_task(list, NULL, 0, 60));
         client_wait(&c);
         assert_int_equal(c.ends, 1);
         more = c.error.code == ERR_CANCELLED;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/models.h"
 #include "tests/helpers/prompts.h"
 
@@ -31,11 +32,7 @@ static struct engine *open_engine(const struct setup *s)
     struct engine_config c = {.threads = s->threads, .prefill_chunk = s->chunk,
                               .kv_bytes = s->kv_bytes ? s->kv_bytes : 64 << 20, .max_running = 12, .max_waiting = 64};
     struct model_config m = {.name = "m", .path = models_path(s->model), .activations = s->activations};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s: %s", s->model, e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 static void run_amid_others(struct engine *en, struct prompts *p)

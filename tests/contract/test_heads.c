@@ -15,6 +15,7 @@
 #include "engine/model.h"
 #include "tests/helpers/byte_tokenizer.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/models.h"
 
 enum { TASKS = 6, TOKENS = 60, FREE_TOKENS = 6 };
@@ -29,16 +30,13 @@ static struct engine *open_engine(const char *name, int threads)
 {
     struct engine_config c = {.threads = threads, .kv_bytes = 16 << 20, .max_running = 2 * TASKS, .max_waiting = 40};
     struct model_options o = {.math = MAT_INT8, .kv = KV_F16, .load_threads = 1};
-    struct engine *en = NULL;
     struct model *m = NULL;
     const struct cpu_ops *ops;
     err e = {0};
     if (cpu_select("auto", &ops, &e) || model_open(models_path(name), &o, ops, &m, &e))
         fail_msg("%s", e.text);
     m->tokenizer = m->tokenizer ? m->tokenizer : byte_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "m", m);
 }
 
 // The last one is free and ends before the others; the one before has two choices.
@@ -77,11 +75,9 @@ static uint64_t run(const char *name, int threads, bool all_logits, bool togethe
 {
     struct engine *en = open_engine(name, threads);
     struct client all[TASKS];
-    err e = {0};
     memset(all, 0, sizeof all);
     for (int i = 0; i < TASKS; i++) {
-        if (!client_submit(&all[i], en, task_of(i, all_logits), &e))
-            fail_msg("%s", e.text);
+        client_must_submit(&all[i], en, task_of(i, all_logits));
         if (!together)
             collect(&all[i], &ret_texts[i]);
     }

@@ -20,6 +20,7 @@
 #include "engine/model.h"
 #include "kernels/cpu.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 
 #define FOLDER "tests/fixtures/sd/"
 
@@ -29,11 +30,7 @@ static struct engine *open_engine(const char *model, int threads, const char *is
     snprintf(path, sizeof path, FOLDER "%s", model);
     struct engine_config c = {.threads = threads, .isa = isa, .kv_bytes = 1 << 20, .max_waiting = 32};
     struct model_config m = {.name = "m", .path = path, .max_image_pixels = 128 * 128};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s: %s", model, e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 static struct task *new_task(const char *prompt, int width, int height, int n, uint64_t seed)
@@ -51,9 +48,7 @@ static struct task *new_task(const char *prompt, int width, int height, int n, u
 
 static void run(struct client *c, struct engine *en, struct task *t)
 {
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
     client_wait(c);
     assert_int_equal(c->ends, 1);
     assert_false(c->wrong);
@@ -296,41 +291,28 @@ static void cancel_at_every_event(void **state)
 
 // ---- what is refused, and how
 
-static void refused(struct engine *en, struct task *t, err_code code, const char *param, const char *text)
-{
-    struct client c = {0};
-    err e = {0};
-    if (client_submit(&c, en, t, &e)) {
-        client_wait(&c);
-        e = c.error;
-    }
-    client_done(&c);
-    if (e.code != code || strcmp(e.param, param) || !strstr(e.text, text))
-        fail_msg("%d %s: %s; expected %d %s: %s", e.code, e.param, e.text, code, param, text);
-}
-
 static void refusals_name_what_is_wrong(void **state)
 {
     (void)state;
     struct engine *en = open_engine("tiny-sd1", 1, NULL);
-    refused(en, new_task("x", 513, 512, 1, 0), ERR_INVALID, "size", "512 or 520");
-    refused(en, new_task("x", 64, 20, 1, 0), ERR_INVALID, "size", "16 or 24");
-    refused(en, new_task("x", 0, 64, 1, 0), ERR_INVALID, "size", "multiple of 8");
-    refused(en, new_task("x", 64, -64, 1, 0), ERR_INVALID, "size", "multiple of 8");
-    refused(en, new_task("x", 1 << 20, 1 << 20, 1, 0), ERR_INVALID, "size", "limit of 16384");
-    refused(en, new_task("x", 128, 136, 1, 0), ERR_INVALID, "size", "limit of 16384");
-    refused(en, new_task("x", 64, 64, 0, 0), ERR_INVALID, "n", "1 to");
+    client_refused(en, new_task("x", 513, 512, 1, 0), ERR_INVALID, "size", "512 or 520");
+    client_refused(en, new_task("x", 64, 20, 1, 0), ERR_INVALID, "size", "16 or 24");
+    client_refused(en, new_task("x", 0, 64, 1, 0), ERR_INVALID, "size", "multiple of 8");
+    client_refused(en, new_task("x", 64, -64, 1, 0), ERR_INVALID, "size", "multiple of 8");
+    client_refused(en, new_task("x", 1 << 20, 1 << 20, 1, 0), ERR_INVALID, "size", "limit of 16384");
+    client_refused(en, new_task("x", 128, 136, 1, 0), ERR_INVALID, "size", "limit of 16384");
+    client_refused(en, new_task("x", 64, 64, 0, 0), ERR_INVALID, "n", "1 to");
     struct task *t = new_task("x", 64, 64, 1, 0);
     t->image.steps = 1001;
-    refused(en, t, ERR_INVALID, "steps", "1 to 1000");
+    client_refused(en, t, ERR_INVALID, "steps", "1 to 1000");
     t = new_task("x", 64, 64, 1, 0);
     t->image.scheduler = "HeunDiscreteScheduler";
-    refused(en, t, ERR_UNSUPPORTED, "scheduler", "DPMSolverMultistepScheduler");
+    client_refused(en, t, ERR_UNSUPPORTED, "scheduler", "DPMSolverMultistepScheduler");
     t = new_task("x", 64, 64, 1, 0);
     t->image.guidance = NAN;
-    refused(en, t, ERR_INVALID, "guidance_scale", "number");
+    client_refused(en, t, ERR_INVALID, "guidance_scale", "number");
     t = new_task("\xFF", 64, 64, 1, 0);
-    refused(en, t, ERR_INVALID, "prompt", "UTF-8");
+    client_refused(en, t, ERR_INVALID, "prompt", "UTF-8");
     engine_close(en);
 }
 

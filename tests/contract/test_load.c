@@ -17,6 +17,7 @@
 #include "engine/metrics.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/gate.h"
 #include "tests/helpers/models.h"
 #include "tests/helpers/prompts.h"
@@ -34,11 +35,7 @@ static struct engine *open_engine(const struct setup *s, size_t kv_bytes, int th
 {
     struct engine_config c = {.threads = threads, .kv_bytes = kv_bytes, .max_running = 12, .max_waiting = 128};
     struct model_config m = {.name = "m", .path = models_path(s->model), .activations = s->activations, .kv = s->kv};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s: %s", s->model, e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 // Arrivals in bunches and with pauses, in a random order of the prompts; between them callers that leave.

@@ -60,36 +60,7 @@ static void test_accounts(void **state)
 
 // ---- what does not fit
 
-// A folder with the checkpoint's tensors under a changed config: `change` is JSON whose keys replace the config's.
-static void make_folder(char *folder, const char *model, const char *change)
-{
-    char path[512], target[768], cwd[256];
-    snprintf(folder, 64, "/tmp/oxinferd-moe-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", models_path(model));
-    json_t *config = json_load_file(path, 0, NULL), *with = json_loads(change, 0, NULL);
-    assert_non_null(config);
-    assert_non_null(with);
-    json_object_update(config, with);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    assert_int_equal(json_dump_file(config, path, 0), 0);
-    json_decref(config);
-    json_decref(with);
-    assert_non_null(getcwd(cwd, sizeof cwd));
-    snprintf(target, sizeof target, "%s/%s/model.safetensors", cwd, models_path(model));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(symlink(target, path), 0);
-}
-
-static void remove_folder(const char *folder)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    unlink(path);
-    rmdir(folder);
-}
+static const struct models_files files = {"config.json", "model.safetensors"};
 
 static void test_configs(void **state)
 {
@@ -124,12 +95,12 @@ static void test_configs(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char folder[64];
         err e = {0};
-        make_folder(folder, all[i].model, all[i].change);
+        models_change(folder, all[i].model, files, all[i].change);
         struct runner *r = try_open(folder, "f32", &e);
         if (e.code != all[i].code || (e.code && !strstr(e.text, all[i].says)))
             fail_msg("%s with %s: '%s', expected '%s'", all[i].model, all[i].change, e.text, all[i].says);
         runner_close(r);
-        remove_folder(folder);
+        models_change_done(folder, files);
     }
 }
 

@@ -15,6 +15,7 @@
 #include "engine/model.h"
 #include "engine/sched/prep.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/fake_tokenizer.h"
 #include "tests/helpers/gate.h"
@@ -24,13 +25,9 @@ enum { SLOW = 4, QUICK = 20, LONG_TEXT = 4 << 20 };
 static struct engine *open_engine(void)
 {
     struct engine_config c = {.threads = 1, .kv_bytes = 1 << 20, .max_running = 8, .max_waiting = 64, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
     struct model *m = fake_model(512);
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "m", m);
 }
 
 static struct task *to_tokenize(const char *text, size_t len)
@@ -160,12 +157,9 @@ static void test_scored_begins_again(void **state)
     struct buf choices;
     (void)state;
     struct engine_config c = {.threads = 1, .kv_bytes = 1 << 26, .max_running = 8, .max_waiting = 64, .isa = "scalar"};
-    struct engine *en;
     struct model *m = fake_model(1 << 20);
-    err e = {0};
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
+    struct engine *en = engines_open_with(&c, "m", m);
     size_t n = PREP_SMALL_BYTES - (20 << 10);
     char *long_one = long_text(n);
     buf_init(&choices, SIZE_MAX);
@@ -178,7 +172,7 @@ static void test_scored_begins_again(void **state)
     t->generate.choosing = CHOOSE_SCORED;
     t->generate.sampling.temperature = 0;
     t->generate.grammar = (struct grammar_request){GRAMMAR_CHOICE, choices.data, choices.len, "choice", NULL};
-    assert_true(client_submit(&client, en, t, &e));
+    assert_true(client_submit(&client, en, t, &(err){0}));
     client_wait(&client);
     assert_int_equal(client.error.code, ERR_OK);
     assert_int_equal(client.nscores, 1000);

@@ -18,6 +18,7 @@
 #include "engine/runner.h"
 #include "kernels/team.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/models.h"
 
 enum { TOKENS = 70, STEP = 32 };
@@ -261,9 +262,7 @@ static struct task *chat_task(enum task_kind kind, const char *kwargs)
 
 static void run_task(struct engine *en, struct task *t, struct client *c)
 {
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
     client_wait(c);
     if (c->error.code)
         fail_msg("%s", c->error.text);
@@ -289,10 +288,7 @@ static void test_chat(void **state)
     (void)state;
     struct engine_config c = {.threads = 1, .kv_bytes = 1 << 22};
     struct model_config m = {.name = "m", .path = "tests/fixtures/models/qwen35-chat"};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
+    struct engine *en = engines_open(&c, &m);
     static const char *const ends[][2] = {{NULL, "<think>\n"}, {"{\"enable_thinking\": true}", "<think>\n"},
                                           {"{\"enable_thinking\": false}", "<think>\n\n</think>\n\n"}};
     for (int i = 0; i < 3; i++) {
@@ -311,37 +307,7 @@ static void test_chat(void **state)
 
 // ---- adapters that do not fit
 
-// A folder with the adapter's tensors under a changed config: `change` is JSON whose keys replace the config's.
-static void make_folder(char *folder, const char *lora, const char *change)
-{
-    char path[512], target[768];
-    snprintf(folder, 64, "/tmp/oxinferd-lora-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/adapter_config.json", models_path(lora));
-    json_t *config = json_load_file(path, 0, NULL), *with = json_loads(change, 0, NULL);
-    assert_non_null(config);
-    assert_non_null(with);
-    json_object_update(config, with);
-    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    assert_int_equal(json_dump_file(config, path, 0), 0);
-    json_decref(config);
-    json_decref(with);
-    char cwd[256];
-    assert_non_null(getcwd(cwd, sizeof cwd));
-    snprintf(target, sizeof target, "%s/%s/adapter_model.safetensors", cwd, models_path(lora));
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
-    assert_int_equal(symlink(target, path), 0);
-}
-
-static void remove_folder(const char *folder)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
-    unlink(path);
-    rmdir(folder);
-}
+static const struct models_files adapter_files = {"adapter_config.json", "adapter_model.safetensors"};
 
 static void test_refusals(void **state)
 {
@@ -369,12 +335,12 @@ static void test_refusals(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char folder[64];
         err e = {0};
-        make_folder(folder, all[i].lora, all[i].change);
+        models_change(folder, all[i].lora, adapter_files, all[i].change);
         struct runner *r = try_open(&(struct setting){all[i].model, NULL, "f32", NULL, 1}, folder, &e);
         if (e.code != all[i].code || (e.code && !strstr(e.text, all[i].says)))
             fail_msg("%s with %s and %s: '%s', expected '%s'", all[i].model, all[i].lora, all[i].change, e.text, all[i].says);
         runner_close(r);
-        remove_folder(folder);
+        models_change_done(folder, adapter_files);
     }
 }
 

@@ -32,16 +32,6 @@ static const struct { const char *base, *adapter; } adapters[] = {
     {"gguf-qwen35-q8_0", "lora-gguf-qwen35"}, {"gguf-llama-f16", "lora-gguf-llama"},
 };
 
-static double difference(const float *a, const float *b, int n)
-{
-    double worst = 0;
-    for (int i = 0; i < n; i++) {
-        double d = fabs((double)a[i] - (double)b[i]);
-        worst = d > worst || isnan(d) ? d : worst;
-    }
-    return worst;
-}
-
 static void step(struct runner *r, struct kv_seq *s, const int32_t *ids, int n, enum piece_out out)
 {
     err e = {0};
@@ -57,7 +47,7 @@ static double check_prompt(struct runner *r, struct kv_seq *s, const struct mode
         step(r, s, c->ids + at, n, PIECE_ALL);
         for (; next < c->nrows && c->rows[next] < at + n; next++) {
             const float *got = r->logits + (size_t)(c->rows[next] - at) * (size_t)r->model->vocab;
-            double d = difference(got, c->logits + (size_t)next * (size_t)r->model->vocab, r->model->vocab);
+            double d = models_difference(got, c->logits + (size_t)next * (size_t)r->model->vocab, r->model->vocab);
             worst = d > worst || isnan(d) ? d : worst;
         }
     }

@@ -24,6 +24,7 @@
 #include "engine/sched/kv.h"
 #include "engine/tools.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/gate.h"
 #include "tests/helpers/models.h"
 
@@ -114,11 +115,7 @@ static struct engine *open_engine(int threads, const char *isa, size_t kv_bytes)
 {
     struct engine_config c = {.threads = threads, .isa = isa, .kv_bytes = kv_bytes, .max_running = 12, .max_waiting = 64};
     struct model_config m = {.name = "m", .path = FOLDER};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 // ---- against the reference

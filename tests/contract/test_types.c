@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "engine/runner.h"
+#include "tests/helpers/models.h"
 #include "tests/helpers/types.h"
 
 struct setting {
@@ -71,16 +72,6 @@ static float *logits_of(const char *path, const struct types_model *m, const str
 
 // ---- the reference
 
-static double difference(const float *a, const float *b, int n)
-{
-    double worst = 0;
-    for (int i = 0; i < n; i++) {
-        double d = fabs((double)a[i] - (double)b[i]);
-        worst = d > worst || isnan(d) ? d : worst;
-    }
-    return worst;
-}
-
 // The reference's rows and greedy tokens; returns all rows of the prompt, and the largest difference in *ret_worst.
 static float *check_reference(const char *path, const struct types_model *m, double *ret_worst)
 {
@@ -91,7 +82,7 @@ static float *check_reference(const char *path, const struct types_model *m, dou
     float *all = prompt(r, &s, m, &exact);
     *ret_worst = 0;
     for (int i = 0; i < TYPES_ROWS; i++) {
-        double d = difference(all + (size_t)m->rows[i] * vocab, m->logits + (size_t)i * vocab, m->vocab) / m->spread;
+        double d = models_difference(all + (size_t)m->rows[i] * vocab, m->logits + (size_t)i * vocab, m->vocab) / m->spread;
         *ret_worst = d > *ret_worst || isnan(d) ? d : *ret_worst;
     }
     const float *last = all + (TYPES_TOKENS - 1) * vocab;
@@ -141,7 +132,7 @@ static struct loss loss_of(const char *path, const struct types_model *m, const 
         l.mean += kl / TYPES_TOKENS;
         l.most = kl > l.most || isnan(kl) ? kl : l.most;
     }
-    l.worst = difference(want, got, TYPES_TOKENS * m->vocab) / m->spread;
+    l.worst = models_difference(want, got, TYPES_TOKENS * m->vocab) / m->spread;
     free(got);
     return l;
 }

@@ -20,6 +20,7 @@
 #include "engine/tools.h"
 #include "kernels/team.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/speech.h"
 
 static const char *const names[] = {"multi", "english"};
@@ -143,11 +144,7 @@ static struct engine *open_engine(const struct speech *s)
 {
     struct engine_config c = {.threads = 2, .kv_bytes = 1 << 20, .max_running = 4, .max_waiting = 16};
     struct model_config m = {.name = "m", .path = s->path};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_model(en, &m, &e) || engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open(&c, &m);
 }
 
 struct transcript {
@@ -260,9 +257,7 @@ static struct task *task_of(const struct transcribe *ask)
 
 static void submit(struct client *c, struct engine *en, const struct transcribe *ask)
 {
-    err e = {0};
-    if (!client_submit(c, en, task_of(ask), &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, task_of(ask));
 }
 
 // Several at once, of different kinds: each answers as it does alone, and after them the first one again.

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/gate.h"
 
@@ -22,20 +23,13 @@ static const char *const texts[] = {"a", "sea and sky", "one two three four five
 static struct engine *open_engine(int threads, size_t kv_bytes)
 {
     struct engine_config c = {.threads = threads, .kv_bytes = kv_bytes, .max_running = 3 * TASKS, .max_waiting = 64};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "m", fake_model(1024), &e) ||
-        engine_wait_model(en, "m", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "m", fake_model(1024));
 }
 
 static void submit(struct client *c, struct engine *en, struct task *t)
 {
-    err e = {0};
     t->model = "m";
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
 }
 
 static void submit_embed(struct client *c, struct engine *en, int i)
@@ -73,19 +67,9 @@ static void submit_chat(struct client *c, struct engine *en, int i)
     submit(c, en, t);
 }
 
-static void ended_well(struct client *c)
-{
-    client_wait(c);
-    if (c->error.code)
-        fail_msg("%s", c->error.text);
-    assert_int_equal(c->starts, 1);
-    assert_int_equal(c->ends, 1);
-    assert_false(c->wrong);
-}
-
 static void check_embed(struct client *c, int i)
 {
-    ended_well(c);
+    client_ended_well(c);
     struct buf want;
     buf_init(&want, SIZE_MAX);
     int tokens = 0;
@@ -107,7 +91,7 @@ static void check_embed(struct client *c, int i)
 
 static void check_speak(struct client *c, int i)
 {
-    ended_well(c);
+    client_ended_well(c);
     struct task *t = task_new(TASK_SPEAK);
     t->speak.sampling.seed = (uint64_t)i;
     float want[MAX_AUDIO], got[MAX_AUDIO];
@@ -126,7 +110,7 @@ static void check_speak(struct client *c, int i)
 
 static void check_chat(struct client *c, int i)
 {
-    ended_well(c);
+    client_ended_well(c);
     int32_t prompt[40], want[60];
     for (int k = 0; k < 40; k++)
         prompt[k] = (i + k) % FAKE_VOCAB;

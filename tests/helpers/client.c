@@ -2,8 +2,13 @@
 #include "tests/helpers/client.h"
 
 #include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -217,4 +222,37 @@ struct task *client_task(const char *model, const int32_t *ids, int n)
     t->generate.prompt.ids = copy;
     t->generate.prompt.nids = (size_t)n;
     return t;
+}
+
+// ---- what must go well
+
+void client_must_submit(struct client *c, struct engine *en, struct task *t)
+{
+    err e = {0};
+    if (!client_submit(c, en, t, &e))
+        fail_msg("%s", e.text);
+}
+
+void client_ended_well(struct client *c)
+{
+    client_wait(c);
+    if (c->error.code)
+        fail_msg("%s", c->error.text);
+    assert_int_equal(c->starts, 1);
+    assert_int_equal(c->ends, 1);
+    assert_false(c->wrong);
+}
+
+void client_refused(struct engine *en, struct task *t, err_code code, const char *param, const char *text)
+{
+    struct client c = {0};
+    err e = {0};
+    if (client_submit(&c, en, t, &e)) {
+        client_wait(&c);
+        e = c.error;
+        assert_int_equal(c.starts, 0);
+    }
+    client_done(&c);
+    if (e.code != code || (param && strcmp(e.param, param)) || !strstr(e.text, text))
+        fail_msg("%d %s: %s; expected %d %s: %s", e.code, e.param, e.text, code, param ? param : "", text);
 }

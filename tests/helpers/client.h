@@ -46,6 +46,11 @@ struct client {
 // t->on_event and t->ud are set here. False: refused, *e says why and the task is freed.
 bool client_submit(struct client *c, struct engine *en, struct task *t, err *e);
 void client_wait(struct client *c);
+// These two fail the running test when it is refused, or ends otherwise than well.
+void client_must_submit(struct client *c, struct engine *en, struct task *t);
+void client_ended_well(struct client *c);
+// Fails it unless t is refused, at once or before it began, with this code and a text that has `text` in it. param: NULL for any.
+void client_refused(struct engine *en, struct task *t, err_code code, const char *param, const char *text);
 void client_done(struct client *c);
 
 struct task *client_task(const char *model, const int32_t *ids, int n);  // TASK_GENERATE; ids are copied

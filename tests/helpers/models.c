@@ -1,10 +1,12 @@
 #include "tests/helpers/models.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -72,4 +74,44 @@ void models_free(struct models_expected *x)
     for (int i = 0; i < x->ncases; i++)
         free(x->cases[i].ids);
     free(x->blob);
+}
+
+double models_difference(const float *a, const float *b, int n)
+{
+    double worst = 0;
+    for (int i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        worst = d > worst || isnan(d) ? d : worst;
+    }
+    return worst;
+}
+
+void models_change(char ret_folder[64], const char *name, struct models_files files, const char *change)
+{
+    char path[512], target[768], cwd[256];
+    snprintf(ret_folder, 64, "/tmp/oxinferd-model-XXXXXX");
+    assert_non_null(mkdtemp(ret_folder));
+    snprintf(path, sizeof path, "%s/%s", models_path(name), files.config);
+    json_t *config = json_load_file(path, 0, NULL), *with = json_loads(change, 0, NULL);
+    assert_non_null(config);
+    assert_non_null(with);
+    json_object_update(config, with);
+    snprintf(path, sizeof path, "%s/%s", ret_folder, files.config);
+    assert_int_equal(json_dump_file(config, path, 0), 0);
+    json_decref(config);
+    json_decref(with);
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    snprintf(target, sizeof target, "%s/%s/%s", cwd, models_path(name), files.tensors);
+    snprintf(path, sizeof path, "%s/%s", ret_folder, files.tensors);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+void models_change_done(const char *folder, struct models_files files)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, files.config);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/%s", folder, files.tensors);
+    unlink(path);
+    rmdir(folder);
 }

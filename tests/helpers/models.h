@@ -24,5 +24,12 @@ struct models_expected {
 // Fails the running test when the files are not what they should be.
 void models_load(const char *name, struct models_expected *ret_expected);
 void models_free(struct models_expected *x);
+double models_difference(const float *a, const float *b, int n);  // the largest; NAN when there is one
+// A folder with the tensors of a model or an adapter under a changed configuration: `change` is JSON whose keys replace its own.
+struct models_files {
+    const char *config, *tensors;
+};
+void models_change(char ret_folder[64], const char *name, struct models_files files, const char *change);
+void models_change_done(const char *folder, struct models_files files);
 // tests/fixtures/models/<name>, in a static buffer.
 const char *models_path(const char *name);

@@ -8,17 +8,7 @@
 #include <pthread.h>
 
 #include "base/cancel.h"
-
-struct asker {
-    struct cancel cancel;
-    int asked, yes_at;
-};
-
-static bool ask(const struct cancel *c)
-{
-    struct asker *a = (struct asker *)(uintptr_t)c;
-    return ++a->asked >= a->yes_at;
-}
+#include "tests/helpers/asker.h"
 
 static void test_nobody_watches(void **state)
 {
@@ -33,7 +23,7 @@ static void test_nobody_watches(void **state)
 static void test_counts_work(void **state)
 {
     (void)state;
-    struct asker a = {{ask}, 0, 1000};
+    struct asker a = {{asker_ask}, 0, 1000};
     cancel_watch(&a.cancel);
     assert_int_equal(cancel_work(), 0);
     (void)cancel_due(5);
@@ -49,7 +39,7 @@ static void test_counts_work(void **state)
 static void test_asks_now_and_then(void **state)
 {
     (void)state;
-    struct asker a = {{ask}, 0, 3};
+    struct asker a = {{asker_ask}, 0, 3};
     err e = {0};
     assert_null(cancel_watch(&a.cancel));
     assert_false(cancel_due(0));  // the first look asks
@@ -77,7 +67,7 @@ static void *look(void *arg)
 static void test_threads_apart(void **state)
 {
     (void)state;
-    struct asker a = {{ask}, 0, 0};
+    struct asker a = {{asker_ask}, 0, 0};
     bool due = true;
     pthread_t t;
     cancel_watch(&a.cancel);

@@ -15,33 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <sqlite3.h>
-
 #include "base/mem.h"
 #include "server/responses.h"
-#include "tests/helpers/small_disk.h"
+#include "tests/helpers/database.h"
 
-static char folder[] = "/tmp/oxinferd-responses-XXXXXX", path[64];
 static const struct responses_limits wide = {1000, 1000000, 64 << 20};
-
-static int setup(void **state)
-{
-    (void)state;
-    snprintf(path, sizeof path, "%s/r.db", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
-    for (int i = 0; i < 4; i++) {
-        char name[80];
-        snprintf(name, sizeof name, "%s%s", path, ends[i]);
-        unlink(name);
-    }
-    return 0;
-}
 
 static struct responses *opened(const char *file, const struct responses_limits *limits)
 {
@@ -136,9 +114,9 @@ static void in_memory(void **state)
 static void in_a_file(void **state)
 {
     (void)state;
-    finds(path);
+    finds(database_path);
     struct stat st;
-    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(stat(database_path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
 }
 
@@ -169,7 +147,7 @@ static void restarts(void **state)
 {
     (void)state;
     unsigned char secret[RESPONSES_SECRET];
-    struct responses *s = opened(path, &wide);
+    struct responses *s = opened(database_path, &wide);
     memcpy(secret, responses_secret(s), sizeof secret);
     for (int i = 0; i < 200; i++) {
         char id[16];
@@ -177,21 +155,11 @@ static void restarts(void **state)
         assert_true(put(s, "me", id, NULL));
     }
     closed(s);  // writes what waits
-    s = opened(path, &wide);
+    s = opened(database_path, &wide);
     assert_memory_equal(secret, responses_secret(s), sizeof secret);
     assert_int_equal(responses_count(s), 200);
     assert_true(has(s, "me", "r0") && has(s, "me", "r199"));
     closed(s);
-}
-
-static void exec(const char *text)
-{
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA foreign_keys = ON", NULL, NULL, NULL), SQLITE_OK);
-    if (sqlite3_exec(db, text, NULL, NULL, NULL))
-        fail_msg("%s", sqlite3_errmsg(db));
-    sqlite3_close(db);
 }
 
 // The least recently used goes first; a use counts once a minute.
@@ -199,14 +167,14 @@ static void limited_by_count(void **state)
 {
     (void)state;
     struct responses_limits three = {3, 1000000, 1 << 20};
-    struct responses *s = opened(path, &three);
+    struct responses *s = opened(database_path, &three);
     for (int i = 0; i < 3; i++) {
         char id[16];
         snprintf(id, sizeof id, "r%d", i);
         assert_true(put(s, "me", id, NULL));
         responses_settle(s);
     }
-    exec("UPDATE response SET used_unix_s = used_unix_s - 1000 + number");  // r0 the longest ago
+    database_exec("UPDATE response SET used_unix_s = used_unix_s - 1000 + number");  // r0 the longest ago
     assert_true(has(s, "me", "r0"));
     assert_true(put(s, "me", "r3", NULL));
     responses_settle(s);
@@ -241,12 +209,12 @@ static void a_share_for_each_owner(void **state)
 {
     (void)state;
     struct responses_limits ten = {10, 1000000, 1 << 20};
-    struct responses *s = opened(path, &ten);
+    struct responses *s = opened(database_path, &ten);
     char id[16];
     assert_true(put(s, "me", "m0", NULL) && put(s, "me", "m1", NULL) && put(s, "you", "y0", NULL));
     responses_settle(s);
     closed(s);
-    s = opened(path, &ten);
+    s = opened(database_path, &ten);
     for (int i = 0; i < 100; i++) {
         snprintf(id, sizeof id, "g%d", i);
         assert_true(put(s, "greedy", id, NULL));
@@ -296,15 +264,15 @@ static void limited_by_age(void **state)
 {
     (void)state;
     struct responses_limits hour = {1000, 3600, 1 << 20};
-    struct responses *s = opened(path, &hour);
+    struct responses *s = opened(database_path, &hour);
     assert_true(put(s, "me", "old", NULL) && put(s, "me", "young", NULL));
     responses_settle(s);
-    exec("UPDATE response SET used_unix_s = used_unix_s - 3601 WHERE id = 'old';"
+    database_exec("UPDATE response SET used_unix_s = used_unix_s - 3601 WHERE id = 'old';"
          "UPDATE response SET used_unix_s = used_unix_s - 3500 WHERE id = 'young'");
     assert_false(has(s, "me", "old"));  // before it is swept out, too
     assert_int_equal(responses_count(s), 2);
     assert_true(has(s, "me", "young"));
-    exec("UPDATE response SET used_unix_s = used_unix_s - 200 WHERE id = 'young'");
+    database_exec("UPDATE response SET used_unix_s = used_unix_s - 200 WHERE id = 'young'");
     assert_true(has(s, "me", "young"));  // its use was noted
     assert_true(put(s, "me", "new", NULL));
     responses_settle(s);
@@ -331,37 +299,25 @@ static void first_item_wins(void **state)
     closed(s);
 }
 
-// A child keeps answers and says so one by one until it is killed: the file is whole, and all but the last ones are there.
+static void keep_answers(int fd)
+{
+    struct responses *s = opened(database_path, &wide);
+    for (int i = 0;; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "k%d", i);
+        if (!put(s, "me", id, NULL) || write(fd, "x", 1) != 1)
+            return;
+        if (i % 10 == 9)
+            responses_settle(s);
+    }
+}
+
+// The file is whole, and all but the last ones are there.
 static void killed(void **state)
 {
     (void)state;
-    int said[2];
-    assert_int_equal(pipe(said), 0);
-    pid_t child = fork();
-    if (!child) {
-        struct responses *s = opened(path, &wide);
-        for (int i = 0;; i++) {
-            char id[16];
-            snprintf(id, sizeof id, "k%d", i);
-            if (!put(s, "me", id, NULL) || write(said[1], "x", 1) != 1)
-                _exit(1);
-            if (i % 10 == 9)
-                responses_settle(s);
-        }
-    }
-    close(said[1]);
-    char c;
-    int n = 0;
-    while (n < 60 && read(said[0], &c, 1) == 1)
-        n++;
-    kill(child, SIGKILL);
-    int status;
-    waitpid(child, &status, 0);
-    assert_true(WIFSIGNALED(status));
-    while (read(said[0], &c, 1) == 1)
-        n++;
-    close(said[0]);
-    struct responses *s = opened(path, &wide);
+    int n = database_killed(keep_answers, 60);
+    struct responses *s = opened(database_path, &wide);
     assert_true(responses_count(s) >= n - 11 && responses_count(s) <= n + 1);
     assert_true(has(s, "me", "k0"));
     closed(s);
@@ -371,9 +327,9 @@ static void killed(void **state)
 static int fill_disk(void)
 {
     char small[80];
-    if (!small_disk_mount(folder, "size=512k"))
+    if (!small_disk_mount(database_folder, "size=512k"))
         return SMALL_DISK_NONE;
-    snprintf(small, sizeof small, "%s/full.db", folder);
+    snprintf(small, sizeof small, "%s/full.db", database_folder);
     struct responses *s = opened(small, &wide);
     int n = 0;
     for (; n < 500 && !responses_failing(s); n++) {
@@ -418,20 +374,11 @@ static void expect_refused(err_code code, const char *why)
 {
     struct responses *s = NULL;
     err e = {0};
-    assert_int_equal(responses_open(path, &wide, &s, &e), code);
+    assert_int_equal(responses_open(database_path, &wide, &s, &e), code);
     assert_string_equal(e.param, "responses_db");
     if (!strstr(e.text, why))
         fail_msg("%s", e.text);
-    teardown(NULL);
-}
-
-static void put_file(const char *text, size_t n, long at)
-{
-    FILE *f = fopen(path, at ? "r+" : "w");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, at, SEEK_SET), 0);
-    assert_int_equal(fwrite(text, 1, n, f), n);
-    fclose(f);
+    database_end(NULL);
 }
 
 static void other_files(void **state)
@@ -439,16 +386,16 @@ static void other_files(void **state)
     (void)state;
     static char noise[4096];
     memset(noise, 'x', sizeof noise);
-    put_file(noise, sizeof noise, 0);
+    database_write(noise, sizeof noise, 0);
     expect_refused(ERR_CORRUPT, "not a SQLite file");
-    exec("CREATE TABLE other (x); PRAGMA user_version = 0");
+    database_exec("CREATE TABLE other (x); PRAGMA user_version = 0");
     expect_refused(ERR_CORRUPT, "not one of this setting");
-    exec("CREATE TABLE other (x); PRAGMA user_version = 99");
+    database_exec("CREATE TABLE other (x); PRAGMA user_version = 99");
     expect_refused(ERR_UNSUPPORTED, "version 99");
-    closed(opened(path, &wide));
-    exec("DELETE FROM secret");
+    closed(opened(database_path, &wide));
+    database_exec("DELETE FROM secret");
     expect_refused(ERR_CORRUPT, "no secret");
-    struct responses *s = opened(path, &wide);
+    struct responses *s = opened(database_path, &wide);
     for (int i = 0; i < 50; i++) {
         char id[16];
         snprintf(id, sizeof id, "r%d", i);
@@ -456,12 +403,12 @@ static void other_files(void **state)
     }
     closed(s);
     for (long at = 4096; at < 8 * 4096; at += 4096)
-        put_file(noise, 1000, at);
+        database_write(noise, 1000, at);
     expect_refused(ERR_CORRUPT, "damaged");
-    strcpy(path, "/proc/nowhere/r.db");
+    strcpy(database_path, "/proc/nowhere/r.db");
     s = NULL;
     err e = {0};
-    assert_int_equal(responses_open(path, &wide, &s, &e), ERR_IO);
+    assert_int_equal(responses_open(database_path, &wide, &s, &e), ERR_IO);
 }
 
 enum { THREADS = 4, EACH = 100 };
@@ -490,7 +437,7 @@ static void *use(void *arg)
 static void threads(void **state)
 {
     (void)state;
-    struct responses *s = opened(path, &wide);
+    struct responses *s = opened(database_path, &wide);
     pthread_t t[THREADS];
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&t[i], NULL, use, s), 0);
@@ -509,23 +456,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_memory),
-        cmocka_unit_test_setup_teardown(in_a_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(in_a_file, database_begin, database_end),
         cmocka_unit_test(nothing_is_kept),
-        cmocka_unit_test_setup_teardown(restarts, setup, teardown),
-        cmocka_unit_test_setup_teardown(limited_by_count, setup, teardown),
+        cmocka_unit_test_setup_teardown(restarts, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(limited_by_count, database_begin, database_end),
         cmocka_unit_test(limited_by_bytes),
-        cmocka_unit_test_setup_teardown(a_share_for_each_owner, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_share_for_each_owner, database_begin, database_end),
         cmocka_unit_test(a_share_of_bytes),
-        cmocka_unit_test_setup_teardown(limited_by_age, setup, teardown),
+        cmocka_unit_test_setup_teardown(limited_by_age, database_begin, database_end),
         cmocka_unit_test(first_item_wins),
-        cmocka_unit_test_setup_teardown(killed, setup, teardown),
-        cmocka_unit_test_setup_teardown(disk_full, setup, teardown),
-        cmocka_unit_test_setup_teardown(threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(other_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(killed, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(disk_full, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(threads, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(other_files, database_begin, database_end),
     };
-    if (!mkdtemp(folder))
-        return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    rmdir(folder);
-    return failed;
+    return database_run(tests);
 }

@@ -13,31 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <sqlite3.h>
-
 #include "server/store.h"
-#include "tests/helpers/small_disk.h"
-
-static char folder[] = "/tmp/oxinferd-store-XXXXXX", path[64];
-
-static int setup(void **state)
-{
-    (void)state;
-    snprintf(path, sizeof path, "%s/store.db", folder);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
-    for (int i = 0; i < 4; i++) {
-        char name[80];
-        snprintf(name, sizeof name, "%s%s", path, ends[i]);
-        unlink(name);
-    }
-    return 0;
-}
+#include "tests/helpers/database.h"
 
 static struct apikey key(const char *name, const char *options)
 {
@@ -64,17 +41,17 @@ static void keys_come_back(void **state)
     err e = {0};
     struct store *s;
     struct store_keys found = {0};
-    assert_int_equal(store_open(path, false, &s, &e), ERR_NOT_FOUND);
-    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, false, &s, &e), ERR_NOT_FOUND);
+    assert_int_equal(store_open(database_path, true, &s, &e), ERR_OK);
     assert_int_equal(add(s, "b", "rpm=3 models=x,y admin", &e), ERR_OK);
     assert_int_equal(add(s, "a", "", &e), ERR_OK);
     assert_int_equal(add(s, "a", "", &e), ERR_INVALID);
     assert_int_equal(store_remove_key(s, "nobody", &e), ERR_NOT_FOUND);
     store_close(s);
     struct stat st;
-    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(stat(database_path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, true, &s, &e), ERR_OK);
     assert_int_equal(store_keys(s, &found, &e), ERR_OK);
     assert_int_equal(found.len, 2);
     struct apikey b = key("b", "");
@@ -92,41 +69,29 @@ static void keys_come_back(void **state)
     store_close(s);
 }
 
-// A child adds keys and says so one by one until it is killed: whatever it said is there, and the file is whole.
+static void add_keys(int fd)
+{
+    err e = {0};
+    struct store *s;
+    if (store_open(database_path, true, &s, &e))
+        return;
+    for (int i = 0;; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "k%d", i);
+        if (add(s, name, "", &e) || write(fd, "x", 1) != 1)
+            return;
+    }
+}
+
+// Whatever was said is there, and the file is whole.
 static void killed(void **state)
 {
     (void)state;
-    int said[2];
-    assert_int_equal(pipe(said), 0);
-    pid_t child = fork();
-    if (!child) {
-        err e = {0};
-        struct store *s;
-        if (store_open(path, true, &s, &e))
-            _exit(1);
-        for (int i = 0;; i++) {
-            char name[16];
-            snprintf(name, sizeof name, "k%d", i);
-            if (add(s, name, "", &e) || write(said[1], "x", 1) != 1)
-                _exit(1);
-        }
-    }
-    close(said[1]);
-    char c;
-    int n = 0;
-    while (n < 20 && read(said[0], &c, 1) == 1)
-        n++;
-    kill(child, SIGKILL);
-    int status;
-    waitpid(child, &status, 0);
-    assert_true(WIFSIGNALED(status));
-    while (read(said[0], &c, 1) == 1)
-        n++;
-    close(said[0]);
+    int n = database_killed(add_keys, 20);
     err e = {0};
     struct store *s;
     struct store_keys found = {0};
-    assert_int_equal(store_open(path, false, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, false, &s, &e), ERR_OK);
     assert_int_equal(store_keys(s, &found, &e), ERR_OK);
     assert_true(found.len == n || found.len == n + 1);
     store_keys_done(&found);
@@ -139,9 +104,9 @@ static int fill_disk(void)
     err e = {0};
     struct store *s = NULL;
     char small[80];
-    if (!small_disk_mount(folder, "size=128k"))
+    if (!small_disk_mount(database_folder, "size=128k"))
         return SMALL_DISK_NONE;
-    snprintf(small, sizeof small, "%s/full.db", folder);
+    snprintf(small, sizeof small, "%s/full.db", database_folder);
     if (store_open(small, true, &s, &e))
         return 1;
     int n = 0;
@@ -166,36 +131,19 @@ static void disk_full(void **state)
     small_disk_test(fill_disk);
 }
 
-static void put_file(const char *text, size_t n, long at)
-{
-    FILE *f = fopen(path, at ? "r+" : "w");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, at, SEEK_SET), 0);
-    assert_int_equal(fwrite(text, 1, n, f), n);
-    fclose(f);
-}
-
-static void exec(const char *sql)
-{
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
-}
-
 static void expect_refused(err_code code)
 {
     err e = {0};
     struct store *s = NULL;
     struct store_keys found = {0};
-    err_code rc = store_open(path, false, &s, &e);
+    err_code rc = store_open(database_path, false, &s, &e);
     if (!rc) {
         rc = store_keys(s, &found, &e);
         store_keys_done(&found);
         store_close(s);
     }
     assert_int_equal(rc, code);
-    assert_non_null(strstr(e.text, path));
+    assert_non_null(strstr(e.text, database_path));
 }
 
 static void not_a_store(void **state)
@@ -203,17 +151,17 @@ static void not_a_store(void **state)
     (void)state;
     char junk[8192];
     memset(junk, 'j', sizeof junk);
-    put_file(junk, sizeof junk, 0);
+    database_write(junk, sizeof junk, 0);
     expect_refused(ERR_CORRUPT);
-    unlink(path);
-    exec("CREATE TABLE other (x)");
+    unlink(database_path);
+    database_exec("CREATE TABLE other (x)");
     expect_refused(ERR_CORRUPT);
 }
 
 static void newer(void **state)
 {
     (void)state;
-    exec("PRAGMA user_version = 2");
+    database_exec("PRAGMA user_version = 2");
     expect_refused(ERR_UNSUPPORTED);
 }
 
@@ -222,7 +170,7 @@ static void fill(void)
 {
     err e = {0};
     struct store *s;
-    assert_int_equal(store_open(path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, true, &s, &e), ERR_OK);
     for (int i = 0; i < 200; i++) {
         char name[16];
         snprintf(name, sizeof name, "k%d", i);
@@ -237,7 +185,7 @@ static void damaged(void **state)
     fill();
     char junk[4096];
     memset(junk, 0x5a, sizeof junk);
-    put_file(junk, sizeof junk, 4096);
+    database_write(junk, sizeof junk, 4096);
     expect_refused(ERR_CORRUPT);
 }
 
@@ -246,25 +194,21 @@ static void half_a_file(void **state)
     (void)state;
     fill();
     struct stat st;
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(truncate(path, st.st_size / 2 / 4096 * 4096), 0);
+    assert_int_equal(stat(database_path, &st), 0);
+    assert_int_equal(truncate(database_path, st.st_size / 2 / 4096 * 4096), 0);
     expect_refused(ERR_CORRUPT);
 }
 
 int main(void)
 {
-    if (!mkdtemp(folder))
-        return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(keys_come_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(killed, setup, teardown),
-        cmocka_unit_test_setup_teardown(disk_full, setup, teardown),
-        cmocka_unit_test_setup_teardown(not_a_store, setup, teardown),
-        cmocka_unit_test_setup_teardown(newer, setup, teardown),
-        cmocka_unit_test_setup_teardown(damaged, setup, teardown),
-        cmocka_unit_test_setup_teardown(half_a_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(keys_come_back, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(killed, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(disk_full, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(not_a_store, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(newer, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(damaged, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(half_a_file, database_begin, database_end),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    rmdir(folder);
-    return failed;
+    return database_run(tests);
 }

@@ -15,6 +15,7 @@
 #include "engine/grammar/regex.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/gate.h"
 #include "tests/helpers/fake_tokenizer.h"
@@ -26,13 +27,9 @@ static const char pattern[] = "([a-f]{4,9}[.,]( the)?\\n?){40,60}000";
 static struct engine *open_engine(size_t kv_bytes)
 {
     struct engine_config c = {.threads = 1, .kv_bytes = kv_bytes, .max_running = 12, .max_waiting = 40, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
     struct model *m = fake_model(CONTEXT);
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "fake", m, &e) || engine_wait_model(en, "fake", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "fake", m);
 }
 
 static struct task *task_of(int i, const char *regex)

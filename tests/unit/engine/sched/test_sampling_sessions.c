@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/model.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/gate.h"
 #include "tests/helpers/fake_tokenizer.h"
@@ -23,13 +24,9 @@ enum { CONTEXT = 1024, PAGE_BYTES = 2 * 2 * 2 * 64 * 8 };
 static struct engine *open_engine(size_t kv_bytes)
 {
     struct engine_config c = {.threads = 1, .kv_bytes = kv_bytes, .max_running = 8, .max_waiting = 40, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
     struct model *m = fake_model(CONTEXT);
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "fake", m, &e) || engine_wait_model(en, "fake", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "fake", m);
 }
 
 static struct task *task_of(int salt, int nprompt, int max_tokens)
@@ -45,9 +42,7 @@ static struct task *task_of(int salt, int nprompt, int max_tokens)
 
 static void run(struct engine *en, struct task *t, struct client *c)
 {
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
     client_wait(c);
     assert_false(c->wrong);
 }

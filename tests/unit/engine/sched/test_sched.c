@@ -18,6 +18,7 @@
 #include "engine/model.h"
 #include "engine/sched/kv.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/gate.h"
 
@@ -27,17 +28,10 @@ static struct engine *open_engine(struct model **ret_model, int threads, int chu
 {
     struct engine_config c = {.threads = threads, .prefill_chunk = chunk, .kv_bytes = (size_t)pages * PAGE_BYTES,
                               .max_running = running, .max_waiting = waiting, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
-    if (engine_open(&c, &en, &e))
-        fail_msg("%s", e.text);
     struct model *m = fake_model(CONTEXT);
-    assert_int_equal(engine_add_open_model(en, "fake", m, &e), ERR_OK);
-    if (engine_wait_model(en, "fake", &e))
-        fail_msg("%s", e.text);
     if (ret_model)
         *ret_model = m;
-    return en;
+    return engines_open_with(&c, "fake", m);
 }
 
 static void assert_all_free(struct engine *en)
@@ -230,9 +224,7 @@ static void run_one(struct engine *en, struct client *c, const int32_t *ids, int
     t->generate.sampling.temperature = 0;
     t->generate.logprobs = 0;
     t->cache_salt = salt;
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
     client_wait(c);
 }
 

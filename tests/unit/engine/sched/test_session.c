@@ -16,6 +16,7 @@
 #include "engine/text/chat.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/fake_tokenizer.h"
 
@@ -24,14 +25,9 @@ enum { CONTEXT = 256, MAX_OUT = 40 };
 static struct engine *open_engine(struct model **ret_model)
 {
     struct engine_config c = {.threads = 1, .kv_bytes = 1 << 20, .max_running = 8, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
-    struct model *m = fake_model(CONTEXT);
+    struct model *m = *ret_model = fake_model(CONTEXT);
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "fake", m, &e) || engine_wait_model(en, "fake", &e))
-        fail_msg("%s", e.text);
-    *ret_model = m;
-    return en;
+    return engines_open_with(&c, "fake", m);
 }
 
 // What a choice must give, worked out from its tokens as a whole.
@@ -220,9 +216,7 @@ static void run_prep(struct engine *en, struct client *c, enum task_kind kind, c
     t->tokenize.prompt.ids = ids;
     t->tokenize.prompt.nids = (size_t)n;
     t->tokenize.with_pieces = true;
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
     client_wait(c);
 }
 

@@ -14,6 +14,7 @@
 #include "engine/sched/session.h"
 #include "engine/sched/timing.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 
 enum { CONTEXT = 512, MS = 1000000 };
@@ -141,11 +142,8 @@ static void test_engine(void **state)
 {
     (void)state;
     struct engine_config ec = {.threads = 1, .kv_bytes = 1 << 20, .max_running = 8, .isa = "scalar"};
-    struct engine *en;
+    struct engine *en = engines_open_with(&ec, "fake", fake_model(CONTEXT));
     err e = {0};
-    assert_int_equal(engine_open(&ec, &en, &e), ERR_OK);
-    assert_int_equal(engine_add_open_model(en, "fake", fake_model(CONTEXT), &e), ERR_OK);
-    assert_int_equal(engine_wait_model(en, "fake", &e), ERR_OK);
     const struct metrics *m = engine_metrics(en, "fake");
     static const int32_t prompt[] = {1, 2, 3, 4, 5};
     struct client c[12] = {0};

@@ -79,11 +79,12 @@ static err_code read_texts(struct score *sc, const struct grammar_request *r, er
 static err_code compare_texts(struct score *sc, err *e)
 {
     for (int i = 0; i + 1 < sc->ntexts; i++) {
-        const struct score_text *a = &sc->texts[i], *b = &sc->texts[i + 1];
-        bool begins = a->len <= b->len && memcmp(a->text, b->text, a->len) == 0;
-        if (begins && a->len == b->len)
+        struct score_text *a = &sc->texts[i];
+        const struct score_text *b = &sc->texts[i + 1];
+        a->begins = a->len <= b->len && memcmp(a->text, b->text, a->len) == 0;
+        if (a->begins && a->len == b->len)
             return err_set(e, ERR_INVALID, "'%.60s' is among the choices twice", a->text);
-        sc->ends |= begins;
+        sc->ends |= a->begins;
     }
     if (sc->ends && !sc->nstops)
         return err_set(e, ERR_UNSUPPORTED, "one choice is the beginning of another one, and the model has no token that ends an "
@@ -294,13 +295,19 @@ static void learn(const struct said *w, int token, int32_t id)
     session_take_logprobs(w->s, w->logits, id, w->s->task->generate.logprobs, &sc->shown[token]);
 }
 
-static double end_logprob(const struct said *w)
+static void learn_end(const struct said *w, struct score_text *x)
 {
     double sum = 0;
-    for (size_t i = 0; i < w->sc->nstops; i++)
-        if (w->sc->stops[i] < w->sc->vocab)
-            sum += exp((double)w->logits[w->sc->stops[i]] - w->lse);
-    return log(sum);
+    x->end_id = -1;
+    for (size_t i = 0; i < w->sc->nstops; i++) {
+        int32_t id = w->sc->stops[i];
+        if (id >= w->sc->vocab)
+            continue;
+        sum += exp((double)w->logits[id] - w->lse);
+        if (x->end_id < 0 || w->logits[id] > w->logits[x->end_id])
+            x->end_id = id;
+    }
+    x->end = log(sum);
 }
 
 static const int32_t *ids_of(const struct score *sc, const struct score_run *r)
@@ -323,7 +330,7 @@ void score_take(struct score *sc, const struct session *s, int run, int at, cons
     for (int k = r->child; k >= 0; k = sc->runs[k].next)
         learn(&w, sc->runs[k].first, ids_of(sc, &sc->runs[k])[at]);
     if (sc->ends && r->text >= 0)
-        sc->texts[r->text].end = end_logprob(&w);
+        learn_end(&w, &sc->texts[r->text]);
 }
 
 void score_run_done(struct score *sc, int run)

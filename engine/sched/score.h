@@ -62,6 +62,8 @@ struct score_text {
     int given;          // its place in the request
     int32_t *ids;
     int n, run;         // run: that it ends with
+    bool begins;        // the next one begins with it: only an end token tells that it is whole
+    int32_t end_id;     // then the likeliest of those
     double end, sum;    // log-probabilities: of the end behind it, of all
 };
 

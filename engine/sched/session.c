@@ -281,7 +281,10 @@ void session_say_scored(struct session *s, int answer, int text)
         hit = session_text_say(s, c, x->ids[k], shown ? &lp : NULL);
     }
     bool cut = !hit && n < x->n;
-    s->completion_tokens += sc->ends && !hit && !cut;  // the token that ends the answer was weighed, too
+    if (x->begins && !hit && n < s->max_out) {  // as when it is sampled token by token; others are whole without
+        session_add_id(c, x->end_id);
+        s->completion_tokens++;
+    }
     session_text_finish(s, c, cut);
     s->cut |= cut;
     struct event ev = {.kind = EVENT_FINISH, .choice = answer, .finish = cut ? FINISH_LENGTH : FINISH_STOP};

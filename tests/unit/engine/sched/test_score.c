@@ -18,6 +18,7 @@
 #include "engine/sched/score.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/helpers/client.h"
+#include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"
 #include "tests/helpers/fake_tokenizer.h"
 #include "tests/unit/engine/tokenizer/fixture.h"
@@ -34,13 +35,9 @@ static struct engine *open_kind(struct fake_kind kind, int threads, int chunk, i
 {
     struct engine_config c = {.threads = threads, .prefill_chunk = chunk, .kv_bytes = (size_t)pages * PAGE_BYTES,
                               .max_running = running, .max_waiting = 60, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
     struct model *m = fake_model_new(CONTEXT, kind);
     m->tokenizer = fake_tokenizer();
-    if (engine_open(&c, &en, &e) || engine_add_open_model(en, "fake", m, &e) || engine_wait_model(en, "fake", &e))
-        fail_msg("%s", e.text);
-    return en;
+    return engines_open_with(&c, "fake", m);
 }
 
 static struct engine *open_engine(int threads, int chunk, int pages, int running)
@@ -80,9 +77,7 @@ static struct task *task_of(const int32_t *ids, int n, const struct texts *t, co
 
 static void run(struct engine *en, struct task *t, struct client *c)
 {
-    err e = {0};
-    if (!client_submit(c, en, t, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(c, en, t);
     client_wait(c);
     assert_false(c->wrong);
 }
@@ -320,7 +315,6 @@ struct scored {
 static void submit(struct engine *en, struct scored *j, int i)
 {
     int32_t prompt[CONTEXT];
-    err e = {0};
     j->which = i % SETS;
     make_prompt(prompt, 40 + i % 5 * 30, (uint64_t)(i / 2));
     struct texts t = set_of(j->which);
@@ -328,8 +322,7 @@ static void submit(struct engine *en, struct scored *j, int i)
     k->generate.sampling.temperature = i % 3 ? 1 : 0;
     k->generate.n = 1 + i % 2;
     k->generate.logprobs = i % 4 - 1;
-    if (!client_submit(&j->client, en, k, &e))
-        fail_msg("%s", e.text);
+    client_must_submit(&j->client, en, k);
 }
 
 static void compare(struct scored *j, const struct scored *want)
@@ -482,13 +475,13 @@ static void test_what_is_said(void **state)
     (void)state;
     static const char *const stop[] = {"ing"};
     struct engine *en = open_engine(1, 0, 200, 12);
-    struct texts one = {1, {"a thing 123"}}, two = {2, {"a thing", "a thing 123"}};
+    struct texts one = {1, {"a thing 123"}};
     int32_t prompt[30], ids[LONG];
     make_prompt(prompt, 30, 2);
     int n = encode(one.text[0], ids);
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 3; what++) {
         struct client c = {0};
-        struct task *k = task_of(prompt, 30, what == 3 ? &two : &one, NULL);
+        struct task *k = task_of(prompt, 30, &one, NULL);
         k->generate.logprobs = 2;
         if (what == 1)
             k->generate.max_tokens = 3;
@@ -512,16 +505,40 @@ static void test_what_is_said(void **state)
             assert_int_equal(c.finish[0], FINISH_LENGTH);
             assert_int_equal(c.usage.completion_tokens, 3);
             assert_true(!strncmp(text_of(&c, 0), "a thing 123", c.text[0].len) && c.text[0].len < 8);
-        } else if (what == 2) {
+        } else {
             assert_string_equal(text_of(&c, 0), "a th");
             assert_int_equal(c.finish[0], FINISH_STOP);
-        } else {  // the token that ends it counts
-            bool longer = c.scores[1].logprob > c.scores[0].logprob;
-            assert_string_equal(text_of(&c, 0), two.text[longer]);
-            assert_int_equal(c.usage.completion_tokens, c.nids[0] + 1);
         }
         client_done(&c);
     }
+    engine_close(en);
+}
+
+// What another text goes on from is whole by an end token, which counts where there is room for it; that one is whole without.
+static void test_the_end_counts(void **state)
+{
+    (void)state;
+    struct engine *en = open_engine(1, 0, 200, 12);
+    static const struct texts all[] = {{2, {"a thing", "a thing 123"}}, {2, {"a", "ab"}}, {2, {"see the", "see the d"}}};
+    int32_t prompt[30], ids[LONG];
+    int seen[2] = {0};
+    for (int i = 0; i < 90; i++) {
+        const struct texts *two = &all[i % 3];
+        int n[2] = {encode(two->text[0], ids), encode(two->text[1], ids)}, limit = i % 2 ? 400 : n[0];
+        struct client c = {0};
+        make_prompt(prompt, 30, (uint64_t)i);
+        struct task *k = task_of(prompt, 30, two, NULL);
+        k->generate.max_tokens = limit;
+        run(en, k, &c);
+        bool longer = c.scores[1].logprob > c.scores[0].logprob, cut = n[longer] > limit;
+        int want = n[longer] + !longer;
+        assert_true(cut || !strcmp(text_of(&c, 0), two->text[longer]));
+        assert_int_equal(c.finish[0], cut ? FINISH_LENGTH : FINISH_STOP);
+        assert_int_equal(c.usage.completion_tokens, want < limit ? want : limit);
+        seen[longer]++;
+        client_done(&c);
+    }
+    assert_true(seen[0] > 3 && seen[1] > 3);
     engine_close(en);
 }
 
@@ -649,14 +666,10 @@ static void test_not_numbers(void **state)
 {
     (void)state;
     struct engine_config cfg = {.threads = 1, .kv_bytes = 100 * PAGE_BYTES, .max_running = 8, .max_waiting = 8, .isa = "scalar"};
-    struct engine *en;
-    err e = {0};
     struct model *m = fake_model(CONTEXT);
     m->tokenizer = fake_tokenizer();
     fake_model_set_nan(m, 31);
-    assert_int_equal(engine_open(&cfg, &en, &e), ERR_OK);
-    assert_int_equal(engine_add_open_model(en, "fake", m, &e), ERR_OK);
-    assert_int_equal(engine_wait_model(en, "fake", &e), ERR_OK);
+    struct engine *en = engines_open_with(&cfg, "fake", m);
     int32_t prompt[30];
     struct texts t = set_of(0);
     struct client c = {0};
@@ -678,7 +691,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_in_any_order), cmocka_unit_test(test_shared_rows), cmocka_unit_test(test_not_token_by_token),
         cmocka_unit_test(test_same_in_a_crowd),    cmocka_unit_test(test_kinds),       cmocka_unit_test(test_drawn),
-        cmocka_unit_test(test_what_is_said),       cmocka_unit_test(test_refused),     cmocka_unit_test(test_not_numbers),
+        cmocka_unit_test(test_what_is_said),      cmocka_unit_test(test_the_end_counts),       cmocka_unit_test(test_refused),     cmocka_unit_test(test_not_numbers),
         cmocka_unit_test(test_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

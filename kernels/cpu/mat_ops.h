@@ -11,7 +11,8 @@ struct mat_ops {
     // One token's blocks to int8: block b's entries lie b * stride further (q: b * stride * 32, pairs: 2 * b * stride).
     // amax is the largest |x|, d = amax/127, q = rint(x * (127/amax)). A block whose amax is below 1e-30 is zero; a NaN
     // or an infinity makes d NaN or infinite and q at least -127: the row's results are NaN or infinite, no more.
-    // sx = d * (float)sum. pairs: for each 16, int16 sums of k mod 4 < 2 (low half) and the rest (high half).
+    // sx = d * (float)sum. pairs: for each 16, int16 sums of k mod 4 < 2 (low half) and the rest (high half);
+    // AVX-512 has the sums of the two 16 there instead, as one pair.
     void (*quantize)(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
                      int32_t *pairs);
     // The instruction set's own second form of q for a step of more than 3 tokens: entries `at`, at + stride ... of q to

@@ -17,7 +17,7 @@ struct scales {
     __m256 d, m;      // of the 32-block; m as subtracted, or as added
     __m256 half[2];   // split forms: the d of each half
     __m256i s[2];     // of its halves (scale16)
-    __m256i min[2];   // minimums of the halves, int16, twice in each lane
+    __m256i min[2];   // minimums of the halves, int16, twice in each lane; VNNI: min[0] has both, a pair in each lane
 };
 
 // One token's activations of one block.
@@ -104,6 +104,9 @@ INLINE struct scales load_scales(enum mat_form f, const struct scales *n, const 
             s.min[h] = twice_i16(_mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15)));
             s.s[h] = scale16(_mm_and_si128(v, _mm_set1_epi8(15)));
         }
+#if defined(__AVX512VNNI__)
+        s.min[0] = _mm256_or_si256(_mm256_srli_epi32(s.min[0], 16), _mm256_slli_epi32(s.min[1], 16));
+#endif
         break;
     case MAT_SCALES_E4M3_16:
         for (int h = 0; h < 2; h++)
@@ -189,8 +192,10 @@ INLINE __m256 advance(enum mat_form f, __m256 acc, __m256i isum, __m256i second,
     if (has_add(f))
         return _mm256_fmadd_ps(s->m, _mm256_set1_ps(x->sx), acc);
     if (has_min16(f)) {
-        __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(s->min[0], broadcast4(x->pairs)),
-                                       _mm256_madd_epi16(s->min[1], broadcast4(x->pairs + 1)));
+        __m256i sum = _mm256_madd_epi16(s->min[0], broadcast4(x->pairs));
+#if !defined(__AVX512VNNI__)
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(s->min[1], broadcast4(x->pairs + 1)));
+#endif
         return _mm256_fnmadd_ps(s->m, _mm256_mul_ps(dx, _mm256_cvtepi32_ps(sum)), acc);
     }
     return has_min(f) ? _mm256_fnmadd_ps(s->m, _mm256_set1_ps(x->sx), acc) : acc;

@@ -62,7 +62,7 @@ static void set_row(const struct cpu_ops *ops, const struct acts *a, const float
     int tile = row / ACT_TILE, stride = acts_tile(a, tile), blocks = a->cols / MAT_BLOCK;
     size_t at = acts_base(a, tile) + (size_t)(row % ACT_TILE);
     ops->mat->quantize(x, blocks, stride, a->q + 32 * at, a->d + at, a->sx + at, a->sums + at, pairs + 2 * at);
-    if (ops->mat->widen && a->n > 3)
+    if (ops->mat->widen && a->n > 2)
         ops->mat->widen(a->q, at, blocks, stride, a->wide);
 }
 
@@ -82,7 +82,7 @@ static void set_rest(const struct cpu_ops *ops, const struct acts *a, const floa
             rest[i] = fmaf(-a->d[from], (float)a->q[32 * from + (size_t)(i % MAT_BLOCK)], x[i]);
         }
         ops->mat->quantize(rest, n, first, a->q + 32 * at, a->d + at, a->sx + at, a->sums + at, pairs + 2 * at);
-        if (ops->mat->widen && a->n > 3)
+        if (ops->mat->widen && a->n > 2)
             ops->mat->widen(a->q, at, n, first, a->wide);
     }
 }
@@ -133,7 +133,7 @@ void acts_gather(const struct cpu_ops *ops, struct acts *a, const struct acts *f
             a->sums[to] = from->sums[at];
             memcpy(pairs + 2 * to, pairs_from + 2 * at, 2 * sizeof *pairs);
         }
-        if (ops->mat->widen && n > 3)
+        if (ops->mat->widen && n > 2)
             ops->mat->widen(a->q, first, a->cols / MAT_BLOCK, (int)step, a->wide);
     }
 }

@@ -15,15 +15,12 @@ struct tile {
 };
 
 INLINE void unpack(enum mat_form f, struct tile *to, const uint8_t *const record[2], const struct scales numbers[2],
-                   __m256i table, int head, int b, int ahead)
+                   __m256i table, int head, int b)
 {
     for (int g = 0; g < 2; g++) {
         __m256i w[8];
         const uint8_t *plane = record[g] + head + b * mat_pack_plane(f);
         load_codes(f, table, plane, w);
-        // The stream advances too slowly for the hardware to fetch ahead.
-        for (int i = 0; i < mat_pack_plane(f); i += 64)
-            _mm_prefetch((const char *)plane + ahead + i, _MM_HINT_T0);
         for (int j = 0; j < 8; j++) {
             if (is_signed(f)) {
                 to->w[2 * j][g] = _mm256_srai_epi16(_mm256_slli_epi16(w[j], 8), 8);
@@ -177,23 +174,25 @@ INLINE void block(enum mat_form f, int n, const struct tile *w, const struct act
     }
 }
 
-// Groups g and g + 1 for one token tile; alone when g + 1 is not this lane's: the second result is not stored.
-INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct acts *a, float *y, int ldy, int g,
-                           bool alone, int at_tile, enum mat_write write)
+// Groups g and g + 1 for one token tile; when g + 1 is not this lane's the second result is not stored.
+INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct acts *a, float *y, int ldy, int g, int g1,
+                           int at_tile, enum mat_write write)
 {
     _Alignas(64) float acc[ACT_TILE * 16];
     const int size = block_of(f, m), head = head_of(f, m), n = acts_tile(a, at_tile);
+    const bool alone = g + 1 == g1;
     const int32_t *pairs = acts_pairs(a);
     const __m256i table = load_table(f, m);
     size_t bytes = (size_t)(m->cols / size) * (size_t)record_of(f, m), at = acts_base(a, at_tile);
     const uint8_t *record[2] = {m->data + (size_t)g * bytes, m->data + (size_t)(alone ? g : g + 1) * bytes};
-    int ahead = fetch_ahead(f, head, size / 32, n);
+    const uint8_t *next = record[0] + (g + 2 < g1 ? 2 * bytes : 0);
     memset(acc, 0, (size_t)n * 16 * sizeof *acc);
     for (int i = 0; i < m->cols / size; i++) {
         struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
         for (int b = 0; b < size / 32; b++, at += (size_t)n) {
             struct tile w;
-            unpack(f, &w, record, numbers, table, head, b, ahead);
+            next = fetch_next(next, 2 * record_of(f, m) / (size / 32));
+            unpack(f, &w, record, numbers, table, head, b);
             block(f, n, &w, a, pairs, at, acc);
         }
         record[0] += record_of(f, m);
@@ -214,12 +213,12 @@ INLINE void multiply(enum mat_form f, const struct mat *m, const struct acts *a,
         few_tokens(f, 1, m, a, y, ldy, g0, g1, write);
     } else if (a->n == 2) {
         few_tokens(f, 2, m, a, y, ldy, g0, g1, write);
-    } else if (a->n == 3) {
+    } else if (a->n == 3 && is_signed(f)) {  // others have less to unpack for 16 rows
         few_tokens(f, 3, m, a, y, ldy, g0, g1, write);
     } else {
         for (int tile = 0; tile * ACT_TILE < a->n; tile++) {
             for (int g = g0; g < g1; g += 2)
-                pair_of_groups(f, m, a, y, ldy, g, g + 1 == g1, tile, write);
+                pair_of_groups(f, m, a, y, ldy, g, g1, tile, write);
         }
     }
 }

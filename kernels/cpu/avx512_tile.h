@@ -2,7 +2,7 @@
 // lane; scratch is on the stack.
 //
 // VPDPBUSD sums four products of unsigned codes and signed activations into int32 without saturating, so a code may use
-// all 8 bits. Up to 3 tokens take 8 rows in 256-bit registers, one stream of weights; more take 16 rows, whose codes of a
+// all 8 bits. Up to 2 tokens take 8 rows in 256-bit registers, one stream of weights; more take 16 rows, whose codes of a
 // block fill 8 registers (avx512_codes.h), up to 8 of them with their sums in registers.
 #pragma once
 
@@ -97,30 +97,19 @@ INLINE __m512 advance16(enum mat_form f, __m512 acc, const struct block16 *b, co
     return has_min(f) ? _mm512_fnmadd_ps(b->m, _mm512_set1_ps(a->sx[at]), acc) : acc;
 }
 
-// Asks for the planes of the b-th block, `far` bytes ahead of both streams, and at a record's beginning for its head: they
-// advance too slowly for the hardware to do it.
-INLINE void fetch_block(enum mat_form f, const uint8_t *const record[2], int head, int b, ptrdiff_t far)
-{
-    int from = b ? head + b * mat_pack_plane(f) : 0, to = head + (b + 1) * mat_pack_plane(f);
-    for (int k = from; k < to; k += 64) {
-        _mm_prefetch((const char *)record[0] + far + k, _MM_HINT_T0);
-        _mm_prefetch((const char *)record[1] + far + k, _MM_HINT_T0);
-    }
-}
-
-// Groups g and g + 1 for one token tile; alone when g + 1 is not this lane's: the second result is not stored. few: a
-// constant number of tokens whose sums stay in registers, or 0.
+// Groups g and g + 1 for one token tile; when g + 1 is not this lane's the second result is not stored. few: a constant
+// number of tokens whose sums stay in registers, or 0.
 INLINE void pair_of_groups(enum mat_form f, int few, const struct mat *m, const struct acts *a, float *y, int ldy, int g,
-                           bool alone, int at_tile, enum mat_write write)
+                           int g1, int at_tile, enum mat_write write)
 {
     _Alignas(64) float acc[ACT_TILE * 16];
     const int size = block_of(f, m), head = head_of(f, m), n = few ? few : acts_tile(a, at_tile), records = m->cols / size;
+    const bool alone = g + 1 == g1;
     const int32_t *pairs = acts_pairs(a);
     const __m512i table = load_table16(f, m);
     size_t bytes = (size_t)records * (size_t)record_of(f, m), at = acts_base(a, at_tile);
     const uint8_t *record[2] = {m->data + (size_t)g * bytes, m->data + (size_t)(alone ? g : g + 1) * bytes};
-    const uint8_t *end = record[0] + bytes;
-    const ptrdiff_t ahead = fetch_ahead(f, head, size / 32, n);
+    const uint8_t *next = record[0] + (g + 2 < g1 ? 2 * bytes : 0);
     __m512 sum[FEW_TOKENS];
     for (int k = 0; k < few; k++)
         sum[k] = _mm512_setzero_ps();
@@ -128,11 +117,9 @@ INLINE void pair_of_groups(enum mat_form f, int few, const struct mat *m, const 
         memset(acc, 0, (size_t)n * 16 * sizeof *acc);
     for (int i = 0; i < records; i++) {
         struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
-        // Behind the end of a group lies what the other stream has read: the next two are wanted.
-        ptrdiff_t far = record[0] + ahead < end ? ahead : ahead + (ptrdiff_t)bytes;
         for (int b = 0; b < size / 32; b++, at += (size_t)n) {
             struct block16 block;
-            fetch_block(f, record, head, b, far);
+            next = fetch_next(next, 2 * record_of(f, m) / (size / 32));
             load_block16(f, table, numbers, record, head, b, &block);
             UNROLL for (int k = 0; k < few; k++)
                 sum[k] = advance16(f, sum[k], &block, a, pairs, at + (size_t)k);
@@ -162,19 +149,19 @@ INLINE void multiply(enum mat_form f, const struct mat *m, const struct acts *a,
     case n:                                                                                                            \
         few_tokens(f, n, m, a, y, ldy, g0, g1, write);                                                                 \
         break;
-        FEW(1) FEW(2) FEW(3)
+        FEW(1) FEW(2)
 #undef FEW
 #define FEW(n)                                                                                                         \
     case n:                                                                                                            \
         for (int g = g0; g < g1; g += 2)                                                                               \
-            pair_of_groups(f, n, m, a, y, ldy, g, g + 1 == g1, 0, write);                                              \
+            pair_of_groups(f, n, m, a, y, ldy, g, g1, 0, write);                                                       \
         break;
-        FEW(4) FEW(5) FEW(6) FEW(7) FEW(8)
+        FEW(3) FEW(4) FEW(5) FEW(6) FEW(7) FEW(8)
 #undef FEW
     default:
         for (int tile = 0; tile * ACT_TILE < a->n; tile++) {
             for (int g = g0; g < g1; g += 2)
-                pair_of_groups(f, 0, m, a, y, ldy, g, g + 1 == g1, tile, write);
+                pair_of_groups(f, 0, m, a, y, ldy, g, g1, tile, write);
         }
     }
 }

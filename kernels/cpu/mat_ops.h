@@ -15,7 +15,7 @@ struct mat_ops {
     // AVX-512 has the sums of the two 16 there instead, as one pair.
     void (*quantize)(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
                      int32_t *pairs);
-    // The instruction set's own second form of q for a step of more than 3 tokens: entries `at`, at + stride ... of q to
+    // The instruction set's own second form of q for a step of more than 2 tokens: entries `at`, at + stride ... of q to
     // those of wide, which has wide_bytes an entry. NULL: not used.
     void (*widen)(const int8_t *q, size_t at, int nblocks, int stride, void *wide);
     int wide_bytes;

@@ -201,12 +201,13 @@ INLINE __m256 advance(enum mat_form f, __m256 acc, __m256i isum, __m256i second,
     return has_min(f) ? _mm256_fnmadd_ps(s->m, _mm256_set1_ps(x->sx), acc) : acc;
 }
 
-// How far ahead of a block's planes memory is asked for: memory's latency is the work of several blocks of few tokens,
-// or of one block of many.
-INLINE int fetch_ahead(enum mat_form f, int head, int blocks, int n)
+// Asks L2 for `bytes` from `next` on, and returns their end. A tile reads two groups of rows side by side, too slowly for the
+// hardware to fetch ahead; the next two groups lie behind them as one range, and there is all the time for it.
+INLINE const uint8_t *fetch_next(const uint8_t *next, int bytes)
 {
-    int block = mat_pack_plane(f) + head / blocks;
-    return n >= 32 ? block + head : block * (64 / n + 1);
+    for (int k = 0; k < bytes; k += 64)
+        _mm_prefetch((const char *)next + k, _MM_HINT_T1);
+    return next + bytes;
 }
 
 #endif

@@ -166,7 +166,6 @@ static enum int8_sums sums_of(enum quant_type type)
     case QUANT_IQ2_XS:
     case QUANT_IQ2_S:
     case QUANT_IQ3_XXS:
-    case QUANT_IQ3_S:
         return INT8_SUM2;
     case QUANT_Q2_K:
     case QUANT_Q3_K:

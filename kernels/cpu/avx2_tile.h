@@ -9,8 +9,16 @@
 
 #include "kernels/cpu/avx2_dot.h"
 
+// Signed codes of up to 64: VPMADDUBSW with activations q + 128 does not saturate, and two of them fit int16 when the sum
+// starts at -128 times the codes.
+INLINE bool is_quartered(enum mat_form f)
+{
+    return f == MAT_FORM_IQ2_XS || f == MAT_FORM_IQ2_XXS || f == MAT_FORM_IQ3_XXS;
+}
+
 struct tile {
     __m256i w[16][2];  // codes of k = 4j.. of both groups of 8 rows; of signed forms int16: k = 4j, 4j + 2, then the rest
+                       // (quartered: int8, then what the sums of every 8 k start at)
     struct scales scales[2];
 };
 
@@ -22,7 +30,11 @@ INLINE void unpack(enum mat_form f, struct tile *to, const uint8_t *const record
         const uint8_t *plane = record[g] + head + b * mat_pack_plane(f);
         load_codes(f, table, plane, w);
         for (int j = 0; j < 8; j++) {
-            if (is_signed(f)) {
+            if (is_quartered(f)) {
+                __m256i sum = _mm256_maddubs_epi16(_mm256_set1_epi8(-128), w[j]);
+                to->w[j][g] = w[j];
+                to->w[8 + j / 2][g] = _mm256_sub_epi16(j % 2 ? to->w[8 + j / 2][g] : _mm256_setzero_si256(), sum);
+            } else if (is_signed(f)) {
                 to->w[2 * j][g] = _mm256_srai_epi16(_mm256_slli_epi16(w[j], 8), 8);
                 to->w[2 * j + 1][g] = _mm256_srai_epi16(w[j], 8);
             } else {
@@ -63,6 +75,34 @@ INLINE void sums_wide(const struct tile *w, int j0, int j1, const int16_t *x, in
             s[k][0] = _mm256_add_epi32(s[k][0], _mm256_madd_epi16(w0, v));
             s[k][1] = _mm256_add_epi32(s[k][1], _mm256_madd_epi16(w1, v));
             __asm__("" : "+x"(s[k][0]), "+x"(s[k][1]));
+        }
+    }
+}
+
+INLINE void sums_quarters(enum mat_form f, const struct tile *w, const struct entry *x, int n, __m256i s[4][2])
+{
+    const __m256i flip = _mm256_set1_epi8(-128);
+    UNROLL for (int p = 0; p < 4; p++) {
+        __m256i quarter[4][2];
+        UNROLL for (int k = 0; k < n; k++) {
+            quarter[k][0] = w->w[8 + p][0];
+            quarter[k][1] = w->w[8 + p][1];
+        }
+        UNROLL for (int j = 2 * p; j < 2 * p + 2; j++) {
+            __m256i w0 = w->w[j][0], w1 = w->w[j][1];
+            __asm__("" : "+x"(w0), "+x"(w1));
+            UNROLL for (int k = 0; k < n; k++) {
+                __m256i v = _mm256_xor_si256(broadcast4(x[k].q + 4 * j), flip);
+                quarter[k][0] = _mm256_add_epi16(quarter[k][0], _mm256_maddubs_epi16(v, w0));
+                quarter[k][1] = _mm256_add_epi16(quarter[k][1], _mm256_maddubs_epi16(v, w1));
+                __asm__("" : "+x"(quarter[k][0]), "+x"(quarter[k][1]));
+            }
+        }
+        UNROLL for (int k = 0; k < n; k++) {
+            UNROLL for (int g = 0; g < 2; g++) {
+                __m256i v = is_scaled16(f) ? _mm256_madd_epi16(quarter[k][g], w->scales[g].s[p / 2]) : madd_ones(quarter[k][g]);
+                s[k][g] = p ? _mm256_add_epi32(s[k][g], v) : v;
+            }
         }
     }
 }
@@ -141,7 +181,9 @@ INLINE void tokens(enum mat_form f, int n, const struct tile *w, const struct ac
         x[k] = entry_at(a, pairs, at + (size_t)k);
         second[k][0] = second[k][1] = _mm256_setzero_si256();
     }
-    if (is_signed(f))
+    if (is_quartered(f))
+        sums_quarters(f, w, x, n, s);
+    else if (is_signed(f))
         sums_signed(f, w, (const int16_t *)a->wide + 32 * at, x, n, s);
     else if (sums16(f))
         sums_all(f, w, x, n, s);

@@ -255,7 +255,7 @@ INLINE void multiply(enum mat_form f, const struct mat *m, const struct acts *a,
         few_tokens(f, 1, m, a, y, ldy, g0, g1, write);
     } else if (a->n == 2) {
         few_tokens(f, 2, m, a, y, ldy, g0, g1, write);
-    } else if (a->n == 3 && is_signed(f)) {  // others have less to unpack for 16 rows
+    } else if (a->n == 3 && ((is_signed(f) && !is_quartered(f)) || f == MAT_FORM_IQ3_S)) {  // measured: the others gain by 16 rows
         few_tokens(f, 3, m, a, y, ldy, g0, g1, write);
     } else {
         for (int tile = 0; tile * ACT_TILE < a->n; tile++) {

@@ -2,7 +2,7 @@
 // lane; scratch is on the stack.
 //
 // VPDPBUSD sums four products of unsigned codes and signed activations into int32 without saturating, so a code may use
-// all 8 bits. Up to 2 tokens take 8 rows in 256-bit registers, one stream of weights; more take 16 rows, whose codes of a
+// all 8 bits. Very few tokens take 8 rows in 256-bit registers, one stream of weights; more take 16 rows, whose codes of a
 // block fill 8 registers (avx512_codes.h), up to 8 of them with their sums in registers.
 #pragma once
 
@@ -141,22 +141,26 @@ INLINE void pair_of_groups(enum mat_form f, int few, const struct mat *m, const 
     }
 }
 
+// Tokens up to which 8 rows at a time are as fast: one stream of weights, and memory is the limit.
+INLINE int narrow(enum mat_form f)
+{
+    return mat_traits[f].plane == MAT_PLANE_BYTES ? 4 : 2;
+}
+
 INLINE void multiply(enum mat_form f, const struct mat *m, const struct acts *a, float *y, int ldy, int g0, int g1,
                      enum mat_write write)
 {
     switch (a->n) {
 #define FEW(n)                                                                                                         \
     case n:                                                                                                            \
-        few_tokens(f, n, m, a, y, ldy, g0, g1, write);                                                                 \
+        if (n <= narrow(f)) {                                                                                          \
+            few_tokens(f, n, m, a, y, ldy, g0, g1, write);                                                             \
+        } else {                                                                                                       \
+            for (int g = g0; g < g1; g += 2)                                                                           \
+                pair_of_groups(f, n, m, a, y, ldy, g, g1, 0, write);                                                   \
+        }                                                                                                              \
         break;
-        FEW(1) FEW(2)
-#undef FEW
-#define FEW(n)                                                                                                         \
-    case n:                                                                                                            \
-        for (int g = g0; g < g1; g += 2)                                                                               \
-            pair_of_groups(f, n, m, a, y, ldy, g, g1, 0, write);                                                       \
-        break;
-        FEW(3) FEW(4) FEW(5) FEW(6) FEW(7) FEW(8)
+        FEW(1) FEW(2) FEW(3) FEW(4) FEW(5) FEW(6) FEW(7) FEW(8)
 #undef FEW
     default:
         for (int tile = 0; tile * ACT_TILE < a->n; tile++) {

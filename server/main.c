@@ -249,9 +249,11 @@ static bool is_pulled(int nargs, char **args)
     bool named = false;
     err ignored;
     for (int i = 0; i < nargs; i++) {
-        if (strcmp(args[i], "--model") == 0 || strncmp(args[i], "--model=", 8) == 0 || file_exists(args[i]))
+        bool option = strncmp(args[i], "--", 2) == 0, flag = !strcmp(args[i], "--json") || !strcmp(args[i], "--verify");
+        if (strcmp(args[i], "--model") == 0 || strncmp(args[i], "--model=", 8) == 0 || (!option && file_exists(args[i])))
             return false;
-        named |= !modelref_parse(args[i], &r, &ignored);
+        named |= !option && !modelref_parse(args[i], &r, &ignored);
+        i += option && !flag && !strchr(args[i], '=');  // its value
     }
     return named;
 }

@@ -58,6 +58,18 @@ struct mha_scratch {
     float *max, *sum;  // [rows]
 };
 
+// Rows of a product and what they are multiplied by. Vector v of w's row k is at w + v/2 * pair + v%2 * 8 + k * step.
+struct mha_product {
+    const float *w;
+    size_t pair, step;
+    const float *x;      // [rows][k], ldx apart
+    size_t ldx;
+    int k;
+    float *y;            // [rows][8 * vectors], ldy apart
+    size_t ldy;
+    const float *scale;  // of each row: y is continued after one multiplication; NULL: starts at +0
+};
+
 static inline int attn_mha_pad(int head_dim)
 {
     return (head_dim + 15) & ~15;

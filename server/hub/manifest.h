@@ -28,6 +28,7 @@ struct manifest {
     const char *type;    // such as "GGUF Q4_K_M", "safetensors bfloat16"
     const char *serve;   // what to open: a path in the folder; "": the folder
     int64_t pulled_unix_s;
+    int64_t used_unix_s;  // when it was last opened to be run, by the store (modelstore_used); not in the file
     struct manifest_file *files;
     int nfiles;
 };

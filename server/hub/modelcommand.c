@@ -258,6 +258,7 @@ static json_t *json_of(const struct modelstore *s, const struct manifest *m)
     buf_done(&text);
     char *path = modelstore_serve_path(s, m);
     json_object_set_new(j, "path", json_string(path));
+    json_object_set_new(j, "used", json_integer((json_int_t)m->used_unix_s));
     free(path);
     return j;
 }
@@ -269,16 +270,26 @@ static void print_json(json_t *j)
     json_decref(j);
 }
 
-static void print_row(const char *name, uint64_t bytes, const char *type, const char *when, int width)
+static void print_row(const char *name, uint64_t bytes, const char *type, const char *when, const char *used, int width)
 {
     char size[32];
-    printf("%-*s  %8s  %-20s  %s\n", width, name, amount(bytes, size), type, when);
+    printf("%-*s  %8s  %-20s  %-16s%s%s\n", width, name, amount(bytes, size), type, when, *used ? "  " : "", used);
+}
+
+static const char *time_text(int64_t unix_s, char out[32])
+{
+    time_t t = (time_t)unix_s;
+    struct tm tm;
+    out[0] = 0;
+    if (localtime_r(&t, &tm))
+        strftime(out, 32, "%Y-%m-%d %H:%M", &tm);
+    return out;
 }
 
 static int print_list(const struct modelstore *s, const struct modelstore_list *l)
 {
     int width = 20;
-    char name[MODELREF_TEXT], when[32];
+    char name[MODELREF_TEXT], when[32], used[32];
     for (int i = 0; i < l->nmodels; i++) {
         int n = (int)strlen(modelref_text(&l->models[i].ref, name));
         width = n > width ? n : width;
@@ -287,19 +298,15 @@ static int print_list(const struct modelstore *s, const struct modelstore_list *
         fprintf(stderr, "no models in '%s'; oxinferd pull OWNER/NAME fetches one\n", modelstore_path(s));
         return 0;
     }
-    printf("%-*s  %8s  %-20s  %s\n", width, "NAME", "SIZE", "TYPE", "PULLED");
+    printf("%-*s  %8s  %-20s  %-16s  %s\n", width, "NAME", "SIZE", "TYPE", "PULLED", "USED");
     for (int i = 0; i < l->nmodels; i++) {
         const struct manifest *m = &l->models[i];
-        time_t t = (time_t)m->pulled_unix_s;
-        struct tm tm;
-        when[0] = 0;
-        if (localtime_r(&t, &tm))
-            strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-        print_row(modelref_text(&m->ref, name), manifest_bytes(m), m->type, when, width);
+        print_row(modelref_text(&m->ref, name), manifest_bytes(m), m->type, time_text(m->pulled_unix_s, when),
+                  time_text(m->used_unix_s, used), width);
     }
     for (int i = 0; i < l->npartial; i++)
         if (*l->partial[i].name)
-            print_row(l->partial[i].name, l->partial[i].bytes, "", "not finished; pull it again", width);
+            print_row(l->partial[i].name, l->partial[i].bytes, "", "not finished; pull it again", "", width);
     return 0;
 }
 

@@ -22,7 +22,7 @@ struct start {
     int64_t notified_ns, logged_ns;
 };
 
-static err_code find_stored(const struct config *c, const struct modelref *r, char **ret_path, err *e)
+static err_code find_stored(const struct config *c, const struct modelref *r, bool use, char **ret_path, err *e)
 {
     struct modelstore *s;
     struct manifest m;
@@ -33,6 +33,8 @@ static err_code find_stored(const struct config *c, const struct modelref *r, ch
         rc = modelstore_check(s, &m, -1, false, NULL, NULL, e);
         if (!rc)
             *ret_path = modelstore_serve_path(s, &m);
+        if (!rc && use)
+            modelstore_used(s, &m);
         manifest_done(&m);
     }
     modelstore_close(s);
@@ -48,7 +50,7 @@ static err_code read_reference(const char *value, struct modelref *ret_ref, err 
     return ERR_OK;
 }
 
-err_code modelpath_find(const struct config *c, const char *value, char **ret_path, err *e)
+static err_code find(const struct config *c, const char *value, bool use, char **ret_path, err *e)
 {
     struct modelref r;
     char name[MODELREF_TEXT];
@@ -59,7 +61,7 @@ err_code modelpath_find(const struct config *c, const char *value, char **ret_pa
     }
     if (read_reference(value, &r, e))
         return e->code;
-    err_code rc = find_stored(c, &r, ret_path, &why);
+    err_code rc = find_stored(c, &r, use, ret_path, &why);
     if (rc == ERR_NOT_FOUND || rc == ERR_CORRUPT)
         return err_set_param(e, ERR_NOT_FOUND, "model",
                              "there is no file or folder '%s'; to fetch the model of that name: oxinferd pull %s%s%s",
@@ -72,13 +74,18 @@ err_code modelpath_find(const struct config *c, const char *value, char **ret_pa
     return ERR_OK;
 }
 
+err_code modelpath_find(const struct config *c, const char *value, char **ret_path, err *e)
+{
+    return find(c, value, true, ret_path, e);
+}
+
 err_code modelpath_check(const struct config *c, const char *value, err *e)
 {
     char *path = NULL;
     struct modelref r;
     if (strcmp(c->pull, "missing") == 0 && !file_exists(value))
         return read_reference(value, &r, e);
-    err_code rc = modelpath_find(c, value, &path, e);
+    err_code rc = find(c, value, false, &path, e);
     free(path);
     return rc;
 }
@@ -134,7 +141,7 @@ err_code modelpath_pull_missing(const struct config *c, err *e)
     for (int i = 0; i < c->nmodels && !rc && strcmp(c->pull, "missing") == 0; i++) {
         char *path = NULL;
         err why = {0};
-        if (!modelpath_find(c, c->models[i].path, &path, &why)) {
+        if (!find(c, c->models[i].path, false, &path, &why)) {
             free(path);
             continue;
         }

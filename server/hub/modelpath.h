@@ -5,8 +5,8 @@
 
 struct config;
 
-// The path itself when something is there, else where the store has the model of that name. *ret_path is freed by
-// free(). ERR_NOT_FOUND says how to fetch it.
+// The path itself when something is there, else where the store has the model of that name, which counts as used from now
+// on. *ret_path is freed by free(). ERR_NOT_FOUND says how to fetch it.
 MUST_CHECK err_code modelpath_find(const struct config *c, const char *value, char **ret_path, err *e);
 // The same for a start that may fetch it (pull = missing): then any reference will do.
 MUST_CHECK err_code modelpath_check(const struct config *c, const char *value, err *e);

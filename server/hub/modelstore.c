@@ -137,6 +137,9 @@ static err_code read_manifest(const struct modelstore *s, const char *folder, st
         rc = read_whole(fd, &text, e);
     if (!rc)
         rc = manifest_read(text.data ? text.data : "", text.len, ret_manifest, e);
+    struct stat st;
+    if (!rc && !fstat(fd, &st))
+        ret_manifest->used_unix_s = (int64_t)st.st_mtim.tv_sec;
     if (!rc && (modelref_folder(&ret_manifest->ref, expected, e) || strcmp(expected, folder) != 0)) {
         rc = err_set(e, ERR_CORRUPT, "it is of '%s'", ret_manifest->ref.repo);
         manifest_done(ret_manifest);
@@ -327,6 +330,18 @@ err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool ex
     }
     modelstore_list_done(&l);
     return rc;
+}
+
+void modelstore_used(struct modelstore *s, const struct manifest *m)
+{
+    char folder[MODELREF_FOLDER];
+    err ignored;
+    int at = modelref_folder(&m->ref, folder, &ignored) ? -1 : open_model(s, folder);
+    if (at < 0)
+        return;
+    static const struct timespec now[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
+    (void)utimensat(at, MANIFEST_FILE, now, AT_SYMLINK_NOFOLLOW);
+    close(at);
 }
 
 char *modelstore_serve_path(const struct modelstore *s, const struct manifest *m)

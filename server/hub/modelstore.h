@@ -33,6 +33,8 @@ MUST_CHECK err_code modelstore_get(struct modelstore *s, const struct modelref *
 // several Q4_K_M, else Q4_0. exact: several are ERR_INVALID. ERR_NOT_FOUND.
 MUST_CHECK err_code modelstore_find(struct modelstore *s, const struct modelref *r, bool exact,
                                     struct manifest *ret_manifest, err *e);
+// It is opened to be run: its manifest's time is now. A store that may only be read stays as it is.
+void modelstore_used(struct modelstore *s, const struct manifest *m);
 // The absolute path to serve it from, freed by free().
 char *modelstore_serve_path(const struct modelstore *s, const struct manifest *m);
 // ERR_CORRUPT names the first file that is missing or has another size. file: only m->files[file], or -1 for all. hash:

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -173,6 +174,15 @@ static void test_store(void **state)
     assert_int_equal(modelstore_check(s, &m, 0, false, NULL, NULL, &e), ERR_CORRUPT);
     manifest_done(&m);
     struct modelstore_list l;
+    snprintf(path, sizeof path, "%s/deep/store/a--b+Q4_K_M/" MANIFEST_FILE, folder);
+    static const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    for (int64_t used = 1000; used; used = used == 1000 ? time(NULL) : 0) {
+        assert_int_equal(modelstore_get(s, &k, &m, &e), ERR_OK);
+        assert_in_range(m.used_unix_s, used, used == 1000 ? used : used + 60);
+        modelstore_used(s, &m);
+        manifest_done(&m);
+    }
     assert_int_equal(modelstore_list(s, &l, &e), ERR_OK);
     assert_int_equal(l.nmodels, 2);
     assert_int_equal(l.npartial, 0);

@@ -55,15 +55,40 @@ static int find_key(const char *name)
 
 // What other servers call a setting, for those who move here: only to name ours in the refusal.
 static const char *const foreign[][2] = {
-    {"m", "model"}, {"hf_repo", "model"}, {"hf", "model"}, {"served_model_name", "model"},
+    {"m", "model"}, {"hf_repo", "model"}, {"hf", "model"}, {"served_model_name", "model"}, {"a", "alias"},
     {"p", "listen"}, {"port", "listen"}, {"host", "listen"}, {"uds", "listen"},
     {"c", "context"}, {"ctx_size", "context"}, {"n_ctx", "context"}, {"max_model_len", "context"},
-    {"t", "threads"}, {"np", "max_running"}, {"parallel", "max_running"}, {"max_num_seqs", "max_running"},
-    {"ub", "prefill_chunk"}, {"ubatch_size", "prefill_chunk"}, {"max_num_batched_tokens", "prefill_chunk"},
-    {"cache_type_k", "kv"}, {"cache_type_v", "kv"}, {"kv_cache_dtype", "kv"}, {"chat_template_file", "chat_template"},
+    {"t", "threads"}, {"tb", "threads"}, {"threads_batch", "threads"},
+    {"np", "max_running"}, {"parallel", "max_running"}, {"max_num_seqs", "max_running"},
+    {"b", "prefill_chunk"}, {"batch_size", "prefill_chunk"}, {"ub", "prefill_chunk"}, {"ubatch_size", "prefill_chunk"},
+    {"max_num_batched_tokens", "prefill_chunk"},
+    {"ctk", "kv"}, {"ctv", "kv"}, {"cache_type_k", "kv"}, {"cache_type_v", "kv"}, {"kv_cache_dtype", "kv"},
+    {"chat_template_file", "chat_template"}, {"gpu_memory_utilization", "memory"}, {"kv_cache_memory_bytes", "kv_memory"},
     {"ssl_certfile", "tls_cert"}, {"ssl_cert_file", "tls_cert"}, {"ssl_keyfile", "tls_key"}, {"ssl_key_file", "tls_key"},
     {"allowed_origins", "cors_origins"}, {"download_dir", "store_dir"}, {"keep_alive", "idle_unload_s"},
-    {"sleep_idle_seconds", "idle_unload_s"},
+    {"sleep_idle_seconds", "idle_unload_s"}, {"v", "log_level"}, {"verbose", "log_level"}, {"verbosity", "log_level"},
+    {"uvicorn_log_level", "log_level"}, {"disable_log_requests", "access_log"}, {"hft", "hub_token_file"},
+    {"hf_token", "hub_token_file"}, {"no_webui", "web_page"},
+};
+
+// Options of theirs that have no setting here, and what happens instead.
+static const char on_cpus[] = "it runs on CPUs", by_template[] = "how a model writes calls and thoughts is read off its chat template",
+                  by_files[] = "what a model can do, and its types, are read off its files", by_itself[] = "it is always on",
+                  by_request[] = "each request says it";
+static const char *const needless[][2] = {
+    {"ngl", on_cpus}, {"gpu_layers", on_cpus}, {"n_gpu_layers", on_cpus}, {"tensor_parallel_size", on_cpus}, {"tp", on_cpus},
+    {"pipeline_parallel_size", on_cpus}, {"device", on_cpus}, {"main_gpu", on_cpus}, {"split_mode", on_cpus},
+    {"tensor_split", on_cpus}, {"enforce_eager", on_cpus},
+    {"jinja", by_template}, {"enable_auto_tool_choice", by_template}, {"tool_call_parser", by_template},
+    {"reasoning_parser", by_template}, {"reasoning_format", by_template}, {"enable_reasoning", by_template},
+    {"dtype", by_files}, {"quantization", by_files}, {"q", by_files}, {"load_format", by_files}, {"task", by_files},
+    {"runner", by_files}, {"embedding", by_files}, {"embeddings", by_files}, {"trust_remote_code", by_files},
+    {"tokenizer", by_files},
+    {"enable_prefix_caching", by_itself}, {"enable_chunked_prefill", by_itself}, {"cont_batching", by_itself}, {"cb", by_itself},
+    {"flash_attn", by_itself}, {"fa", by_itself}, {"metrics", by_itself}, {"cache_prompt", by_itself},
+    {"temp", by_request}, {"temperature", by_request}, {"top_k", by_request}, {"top_p", by_request}, {"min_p", by_request},
+    {"s", by_request}, {"seed", by_request}, {"n", by_request}, {"predict", by_request}, {"n_predict", by_request},
+    {"repeat_penalty", by_request},
 };
 
 // Letters to put in, leave out or change; both are shorter than 64.
@@ -102,12 +127,15 @@ static int guess_key(const char *name)
     return best;
 }
 
-// "; the nearest is ..." for the end of a refusal, or "".
+// "; the nearest is ..." or why there is none for the end of a refusal, or "".
 static const char *guess(const char *name, bool option, char out[256])
 {
     char shown[64];
-    int i = guess_key(name), n = 0;
     out[0] = 0;
+    for (size_t i = 0; i < sizeof needless / sizeof *needless; i++)
+        if (strcmp(needless[i][0], name) == 0)
+            snprintf(out, 256, "; leave it out: %s", needless[i][1]);
+    int i = *out ? -1 : guess_key(name), n = 0;
     if (i < 0)
         return out;
     for (const char *s = keys[i].name; s[n] && n < 63; n++)
@@ -266,6 +294,9 @@ static err_code set_model_value(struct parse *p, const char *model, const char *
     }
     if (strcmp(name, "context") == 0)
         return set_number(&keys[i], &m->context, value, from, p->e);
+    if (i >= 0)
+        return err_set_param(p->e, ERR_INVALID, name, "%s: '%s' is no setting of one model; it belongs above the first section, as %s",
+                             from, name, keys[i].kind == LIST && *keys[i].help == 'n' ? "a list of models' names" : "it is for all");
     return err_set_param(p->e, ERR_INVALID, name,
                          "%s: unknown setting '%s' of a model; known are path, activations, kv, context, chat_template, "
                          "decision, vocoder",

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -41,11 +42,15 @@ static err_code find_stored(const struct config *c, const struct modelref *r, bo
     return rc;
 }
 
-// A path that is missing is not looked for in a store.
+// A path that is missing is not looked for in a store; FOLDER/FILE.gguf is one.
 static err_code read_reference(const char *value, struct modelref *ret_ref, err *e)
 {
     err why;
-    if (strchr("/.~", value[0]) || modelref_parse(value, ret_ref, &why))
+    if (strchr(value, ' ') && strchr(value, '='))
+        return err_set_param(e, ERR_NOT_FOUND, "model", "there is no file or folder '%s'; models are separated by commas", value);
+    const char *slash = strchr(value, '/');
+    bool file = slash && !strchr(slash + 1, '/') && strlen(slash) > 6 && !strcasecmp(value + strlen(value) - 5, ".gguf");
+    if (strchr("/.~", value[0]) || file || modelref_parse(value, ret_ref, &why))
         return err_set_param(e, ERR_NOT_FOUND, "model", "there is no file or folder '%s'", value);
     return ERR_OK;
 }

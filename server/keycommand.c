@@ -260,7 +260,7 @@ static err_code run_add(struct command *c, err *e)
         return e->code;
     printf("%s\n", text);
     fprintf(stderr, "This is the only time that the key '%s' is shown; what is kept is its hash. A running daemon takes it over "
-                    "with SIGHUP.\n", c->name);
+                    "with SIGHUP.%s\n", c->name, apikey_expired(&c->key, clock_unix_s()) ? " Its day is past: nobody gets in with it." : "");
     return ERR_OK;
 }
 
@@ -268,14 +268,20 @@ static err_code run_add(struct command *c, err *e)
 static err_code read_expiry(struct apikey *k, const char *value, err *e)
 {
     int year, month, day;
-    char rest, seconds[24];
+    char rest, more, seconds[24];
     if (sscanf(value, "%4d-%2d-%2d%c", &year, &month, &day, &rest) == 3) {
         struct tm t = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
-        snprintf(seconds, sizeof seconds, "%lld", (long long)timegm(&t));
+        time_t at = timegm(&t);
+        if (t.tm_year != year - 1900 || t.tm_mon != month - 1 || t.tm_mday != day)
+            return err_set_param(e, ERR_INVALID, "expires", "expires=%.40s: there is no such day", value);
+        snprintf(seconds, sizeof seconds, "%lld", (long long)at);
         value = seconds;
-    } else if (sscanf(value, "%5d%c", &day, &rest) == 2 && rest == 'd' && day > 0 && value[strlen(value) - 1] == 'd') {
+    } else if (sscanf(value, "%5d%c%c", &day, &rest, &more) == 2 && rest == 'd' && day > 0) {
         snprintf(seconds, sizeof seconds, "%lld", (long long)(clock_unix_s() + day * 86400LL));
         value = seconds;
+    } else if (!*value || value[strspn(value, "0123456789")]) {
+        return err_set_param(e, ERR_INVALID, "expires", "expires=%.40s: expected a day such as 2030-01-31, or days from now such as 30d",
+                             value);
     }
     return apikey_set(k, "expires", value, e);
 }

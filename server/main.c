@@ -58,6 +58,8 @@ static int read_options(int nargs, char **args, const struct option *options, in
     for (int i = 0; i < nargs; i++) {
         const char *arg = args[i];
         if (strncmp(arg, "--", 2) != 0) {
+            if (*arg == '-' && arg[1])
+                return misuse("unknown option '%s': options begin with --", arg);
             if (!ret_word || *ret_word)
                 return misuse("'%s' is not expected here", arg);
             *ret_word = arg;
@@ -612,6 +614,22 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
+// What other programs call a command, and who begins with an option.
+static int unknown_command(const char *name)
+{
+    static const char *const others[][2] = {{"run", "serve"}, {"start", "serve"}, {"ls", "list"}, {"models", "list"}, {"download", "pull"},
+        {"remove", "rm"}, {"delete", "rm"}, {"info", "show"}, {"inspect", "show"}, {"keys", "key"}, {"benchmark", "bench"}};
+    char text[200];
+    if (*name == '-')
+        return misuse("'%s' comes before a command; expected: oxinferd serve OPTIONS", name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(text, sizeof text, "unknown command '%%s'; here it is: oxinferd %s", others[i][1]);
+        if (strcmp(name, others[i][0]) == 0)
+            return misuse(text, name);
+    }
+    return misuse(file_exists(name) ? "'%s' is no command; to serve a model: oxinferd serve --model PATH" : "unknown command '%s'", name);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -621,11 +639,11 @@ int main(int argc, char **argv)
         const struct command *about = argc > 2 ? find_command(argv[2]) : NULL;
         return about ? help_on(about) : help();
     }
-    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0)
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0)
         return puts("oxinferd " VERSION) < 0;
     const struct command *c = find_command(name);
     if (!c)
-        return misuse("unknown command '%s'", name);
+        return unknown_command(name);
     for (int i = 2; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return help_on(c);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -516,6 +517,34 @@ static err_code load_file(struct parse *p, const char *path)
     return rc;
 }
 
+// Whether Kubernetes or Docker set it, for a service that is called oxinferd: PORT=tcp://..., PORT_80_TCP..., SERVICE_HOST.
+static bool is_of_a_service(const char *rest, const char *value)
+{
+    return strncmp(rest, "SERVICE_", 8) == 0 || strncmp(rest, "PORT_", 5) == 0 || (strncmp(rest, "PORT", 4) == 0 && strstr(value, "://"));
+}
+
+// A misspelt variable is not refused, others may have set it; but it is not passed over in silence either.
+static void note_strays(struct config *c)
+{
+    static const char prefix[] = "OXINFERD_";
+    enum { PREFIX = sizeof prefix - 1 };
+    for (char **v = environ; *v; v++) {
+        const char *eq = strchr(*v, '=');
+        char name[64], hint[256], text[400];
+        size_t n = eq ? (size_t)(eq - *v) : 0;
+        if (n <= PREFIX || n - PREFIX >= sizeof name || memcmp(*v, prefix, PREFIX) != 0 || is_of_a_service(*v + PREFIX, eq + 1))
+            continue;
+        for (size_t i = PREFIX; i <= n; i++)
+            name[i - PREFIX] = i < n ? (char)tolower((unsigned char)(*v)[i]) : 0;
+        if (find_key(name) >= 0 || strcmp(name, "config") == 0 || c->strays.len == CONFIG_MAX_ITEMS)
+            continue;
+        snprintf(text, sizeof text, "%.*s in the environment is no setting%s", (int)n, *v, guess(name, false, hint));
+        if (!c->strays.items)
+            c->strays.items = arena_alloc(&c->arena, CONFIG_MAX_ITEMS * sizeof *c->strays.items);
+        c->strays.items[c->strays.len++] = arena_strdup(&c->arena, text);
+    }
+}
+
 static err_code load_environment(struct parse *p)
 {
     p->source = FROM_ENVIRONMENT;
@@ -615,6 +644,8 @@ err_code config_load(struct config *ret_config, char *const *args, int nargs, er
         rc = load_file(&p, path);
     if (!rc)
         rc = load_environment(&p);
+    if (!rc)
+        note_strays(&c);
     if (!rc)
         rc = load_args(&p, args, nargs);
     if (!rc)

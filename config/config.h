@@ -47,6 +47,7 @@ struct config {
 #undef GROUP
     struct config_model *models;
     int nmodels;
+    struct config_list strays;  // variables OXINFERD_... of the environment that are no setting, each with what is known of it
 };
 
 enum { CONFIG_MAX_FILE = 1 << 20, CONFIG_MAX_ITEMS = 256, CONFIG_MAX_LINE = 199 };

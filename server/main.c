@@ -133,6 +133,8 @@ static int run_check_config(int nargs, char **args)
     if (config_load(&c, args, nargs, &e))
         return fail(&e);
     int status = 0;
+    for (int i = 0; i < c.strays.len; i++)
+        fprintf(stderr, "oxinferd: %s\n", c.strays.items[i]);
     if (serve_check(&c, &e))
         status = fail(&e);
     else

@@ -350,6 +350,8 @@ static err_code run(const struct config *c, struct settings *settings, struct en
         rc = add_models(c, en, e);
     if (!rc && pthread_create(&w.thread, NULL, watch_models, &w))
         rc = err_set(e, ERR_INTERNAL, "cannot start a thread");
+    for (int i = 0; i < c->strays.len && !rc; i++)
+        log_warn("%s", c->strays.items[i]);
     if (!rc) {
         say_addresses(server);
         *ret_status = server_run(server);

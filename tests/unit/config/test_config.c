@@ -72,6 +72,33 @@ static void order_of_sources(void **state)
     unsetenv("OXINFERD_MAX_WAITING");
 }
 
+// A misspelt one is told of, what a cluster sets for a service of that name is not.
+static void stray_variables(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    static const char *const quiet[][2] = {{"OXINFERD_SERVICE_HOST", "10.0.0.1"}, {"OXINFERD_PORT", "tcp://10.0.0.1:80"},
+        {"OXINFERD_PORT_80_TCP_ADDR", "10.0.0.1"}, {"OXINFERD_KV", "q8"}, {"OXINFERD_CONFIG", ""}};
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+        setenv(quiet[i][0], quiet[i][1], 1);
+    assert_int_equal(load(&c, &e, 0), ERR_OK);
+    int before = c.strays.len;
+    config_done(&c);
+    setenv("OXINFERD_THREDS", "3", 1);
+    assert_int_equal(load(&c, &e, 0), ERR_OK);
+    assert_int_equal(c.strays.len, before + 1);
+    assert_non_null(strstr(c.strays.items[before], "OXINFERD_THREDS in the environment is no setting; the nearest is threads ("));
+    config_done(&c);
+    setenv("OXINFERD_PORT", "8000", 1);
+    assert_int_equal(load(&c, &e, 0), ERR_OK);
+    assert_int_equal(c.strays.len, before + 2);
+    config_done(&c);
+    unsetenv("OXINFERD_THREDS");
+    for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
+        unsetenv(quiet[i][0]);
+}
+
 static void models(void **state)
 {
     (void)state;
@@ -287,7 +314,7 @@ static void shipped_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(models),
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(stray_variables), cmocka_unit_test(models),
         cmocka_unit_test(models_by_path), cmocka_unit_test(models_of_a_hub), cmocka_unit_test(values_by_model),
         cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
     };

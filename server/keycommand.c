@@ -69,7 +69,9 @@ static err_code replace_file(const char *path, int fd, const struct buf *text, e
         ok = n > 0 || (n < 0 && errno == EINTR);
         at += n > 0 ? (size_t)n : 0;
     }
-    if (ok && st.st_uid != geteuid())  // else it stays ours, which only root can mend
+    struct stat made;
+    ok = ok && !fstat(out, &made);
+    if (ok && (st.st_uid != made.st_uid || st.st_gid != made.st_gid))  // the daemon may read it as their member
         ok = !fchown(out, st.st_uid, st.st_gid);
     ok = ok && !fsync(out);
     if (out >= 0 && close(out))

@@ -2,6 +2,7 @@
 #include "server/cors.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "server/state.h"
 
@@ -9,6 +10,23 @@ bool cors_allowed(const struct exchange *x)
 {
     const char *origin = guard_find(x->headers, x->nheaders, "Origin");
     return origin && auth_origin_ok(&x->r.server->auth, origin);
+}
+
+// Whether a page that this server gave out sends it; Sec-Fetch-Site knows better than Host where a proxy stands between.
+static bool is_own_page(const struct exchange *x, const char *origin)
+{
+    const char *site = guard_find(x->headers, x->nheaders, "Sec-Fetch-Site");
+    const char *host = guard_find(x->headers, x->nheaders, "Host"), *authority = strstr(origin, "://");
+    if (site && !strcasecmp(site, "same-origin"))
+        return true;
+    return host && *host && authority && !strcasecmp(authority + 3, host);
+}
+
+bool cors_refuses(const struct exchange *x)
+{
+    const char *origin = guard_find(x->headers, x->nheaders, "Origin");
+    bool simple = (x->route->body == ROUTE_NO_BODY || x->route->body == ROUTE_UPLOAD) && !request_given_key(&x->r);
+    return origin && simple && !strcmp(x->r.method, "POST") && !x->cors && !is_own_page(x, origin);
 }
 
 static bool is_header_list(const char *s)

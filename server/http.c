@@ -266,6 +266,17 @@ static bool refused_host(struct exchange *x)
     return true;
 }
 
+static bool refused_origin(struct exchange *x)
+{
+    if (!cors_refuses(x))
+        return false;
+    err e = {0};
+    err_set(&e, ERR_INVALID, "A web page of '%.100s' may not ask for this. Add the origin to the setting 'cors_origins'.",
+            header(x, "Origin"));
+    refuse(x, 403, "origin_not_allowed", &e);
+    return true;
+}
+
 static void refuse_route(struct exchange *x, unsigned allow)
 {
     err e = {0};
@@ -514,7 +525,7 @@ static void judge(struct exchange *x, size_t length)
         refuse_route(x, allow);
         return;
     }
-    if (refused_admin(x) || refused_change(x) || refused_key(x) || refused_draining(x) || refused_not_built(x) ||
+    if (refused_origin(x) || refused_admin(x) || refused_change(x) || refused_key(x) || refused_draining(x) || refused_not_built(x) ||
         refused_type(x))
         return;
     if (!refused_size(x, length))

@@ -12,7 +12,7 @@
 
 #include "base/rng.h"
 #include "tests/helpers/gguf.h"
-#include "tests/helpers/weights_walk.h"
+#include "tests/helpers/weights_files.h"
 
 enum { MAX = 1 << 20 };
 
@@ -21,20 +21,9 @@ static err_code open_bytes(const void *data, size_t n, struct weights **ret, err
     return weights_open_memory("model.gguf", data, n, ret, e);
 }
 
-// Opens a copy of exactly n bytes, walks it when it opens, and closes it.
 static err_code try_bytes(const void *data, size_t n, err *e)
 {
-    void *copy = malloc(n ? n : 1);
-    memcpy(copy, data, n);
-    struct weights *w = NULL;
-    err_code rc = open_bytes(copy, n, &w, e);
-    if (rc)
-        assert_null(w);
-    else
-        weights_walk(w);
-    weights_close(w);
-    free(copy);
-    return rc;
+    return weights_files_try("model.gguf", data, n, e);
 }
 
 // Expects the file in b to be refused with this code and a text that holds `part`; empties b.
@@ -156,12 +145,7 @@ static void test_cut_everywhere(void **state)
     struct buf b;
     buf_init(&b, MAX);
     gguf_sample(&b);
-    for (size_t n = 0; n < b.len; n++) {
-        err e = {0};
-        if (try_bytes(b.data, n, &e) != ERR_CORRUPT || !strstr(e.text, "model.gguf"))
-            fail_msg("cut at byte %zu of %zu: %s", n, b.len, e.text);
-    }
-    assert_int_equal(try_bytes(b.data, b.len, NULL), ERR_OK);
+    weights_files_cut("model.gguf", &b);
     buf_done(&b);
 }
 
@@ -172,12 +156,7 @@ static void test_flips(void **state)
     struct buf b;
     buf_init(&b, MAX);
     gguf_sample(&b);
-    for (size_t i = 0; i < b.len; i++)
-        for (int bit = 0; bit < 8; bit++) {
-            b.data[i] = (char)(b.data[i] ^ 1 << bit);
-            (void)try_bytes(b.data, b.len, NULL);
-            b.data[i] = (char)(b.data[i] ^ 1 << bit);
-        }
+    weights_files_turn_bits("model.gguf", &b);
     uint64_t seed = 5;
     char *copy = malloc(b.len);
     for (int k = 0; k < 20000; k++) {

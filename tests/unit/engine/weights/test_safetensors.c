@@ -13,28 +13,13 @@
 #include "base/buf.h"
 #include "base/rng.h"
 #include "engine/weights/jsonfile.h"
-#include "tests/helpers/weights_walk.h"
+#include "tests/helpers/weights_files.h"
 
 enum { MAX = 64 << 20 };
 
-static err_code try_named(const char *name, const void *data, size_t n, err *e)
-{
-    void *copy = malloc(n ? n : 1);
-    memcpy(copy, data, n);
-    struct weights *w = NULL;
-    err_code rc = weights_open_memory(name, copy, n, &w, e);
-    if (rc)
-        assert_null(w);
-    else
-        weights_walk(w);
-    weights_close(w);
-    free(copy);
-    return rc;
-}
-
 static err_code try_bytes(const void *data, size_t n, err *e)
 {
-    return try_named("model.safetensors", data, n, e);
+    return weights_files_try("model.safetensors", data, n, e);
 }
 
 // A file of this header and n bytes 0, 1, 2 ...
@@ -110,12 +95,7 @@ static void test_cut_everywhere(void **state)
     struct buf b;
     buf_init(&b, MAX);
     file_of(&b, sample, 48);
-    for (size_t n = 0; n < b.len; n++) {
-        err e = {0};
-        if (try_bytes(b.data, n, &e) != ERR_CORRUPT || !strstr(e.text, "model.safetensors"))
-            fail_msg("cut at byte %zu of %zu: %s", n, b.len, e.text);
-    }
-    assert_int_equal(try_bytes(b.data, b.len, NULL), ERR_OK);
+    weights_files_cut("model.safetensors", &b);
     buf_done(&b);
 }
 
@@ -125,12 +105,7 @@ static void test_flips(void **state)
     struct buf b;
     buf_init(&b, MAX);
     file_of(&b, sample, 48);
-    for (size_t i = 0; i < b.len; i++)
-        for (int bit = 0; bit < 8; bit++) {
-            b.data[i] = (char)(b.data[i] ^ 1 << bit);
-            (void)try_bytes(b.data, b.len, NULL);
-            b.data[i] = (char)(b.data[i] ^ 1 << bit);
-        }
+    weights_files_turn_bits("model.safetensors", &b);
     static const char alphabet[] = "0123456789[]{},:\"-\\. \xFF";
     uint64_t seed = 5;
     char *copy = malloc(b.len);
@@ -270,7 +245,7 @@ static void test_header_that_looks_like_a_pickle(void **state)
         memset(file, ' ', sizeof file);
         memcpy(file, (char[]){(char)0x80, (char)high, 0, 0, 0, 0, 0, 0, '{', '}'}, 10);
         err e = {0};
-        if (try_named("model.safetensors", file, 8 + header, &e))
+        if (weights_files_try("model.safetensors", file, 8 + header, &e))
             fail_msg("%s", e.text);
     }
 }
@@ -287,12 +262,12 @@ static void test_pickles(void **state)
     static const char *const names[] = {"model.safetensors", "pytorch_model.bin", "model.gguf"};
     for (size_t i = 0; i < 9; i++) {
         err e = {0};
-        assert_int_equal(try_named(names[i % 3], files[i / 3].bytes, files[i / 3].n, &e), ERR_UNSUPPORTED);
+        assert_int_equal(weights_files_try(names[i % 3], files[i / 3].bytes, files[i / 3].n, &e), ERR_UNSUPPORTED);
         assert_non_null(strstr(e.text, "pickle formats are not supported"));
         assert_non_null(strstr(e.text, names[i % 3]));
     }
     err e = {0};
-    assert_int_equal(try_named("README.md", "# Hello", 7, &e), ERR_UNSUPPORTED);
+    assert_int_equal(weights_files_try("README.md", "# Hello", 7, &e), ERR_UNSUPPORTED);
     assert_string_equal(e.text, "README.md: neither GGUF nor safetensors by its first bytes or its name (7 bytes)");
 }
 

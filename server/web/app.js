@@ -8,7 +8,9 @@ const panels = [...document.querySelectorAll('[role="tabpanel"]')];
 const RETRY_MS = 1500;
 let models = [], current = panels[0], retry = 0;
 
-const can = (model, task) => model.meta.tasks.includes(task);
+// What a model can do is not known before it was loaded for the first time; being asked loads it.
+const unknown = ({ meta }) => meta.tasks.length === 0 && ["unloaded", "failed"].includes(meta.state);
+const can = (model, task) => model.meta.tasks.includes(task) || unknown(model);
 const needed = (panel) => panel.dataset.needs ?? panel.dataset.task;  // of a model
 const fitting = (task) => models.filter((model) => can(model, task));
 

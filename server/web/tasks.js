@@ -42,7 +42,7 @@ function openSpeech(currentModel) {
   onSubmit("speech", async (result) => {
     const start = performance.now();
     const sound = await blob("audio/speech", { json: {
-      model: currentModel("speech").id, input: byId("speech-input").value, voice: byId("speech-voice").value, response_format: "wav" } });
+      model: currentModel("speech").id, input: byId("speech-input").value, voice: byId("speech-voice").value || "alloy", response_format: "wav" } });
     const player = make("audio", { controls: true, src: URL.createObjectURL(sound) });
     result.replaceChildren(player, make("p", { textContent: `made in ${((performance.now() - start) / 1000).toFixed(1)} s` }));
   });

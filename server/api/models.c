@@ -233,6 +233,12 @@ static const size_t none = 0;
 const struct api_body api_models_load_body = {model_fields, 1, NULL, &none};
 const struct api_body api_models_unload_body = {model_fields, 1, NULL, &none};
 
+static bool has_failed(struct engine *en, const char *name)
+{
+    struct model_info info;
+    return engine_find_model(en, name, &info) && info.state == MODEL_FAILED;
+}
+
 static void change(struct request *r, err_code (*ask)(struct engine *en, const char *name, err *e))
 {
     struct engine *en = server_engine(r->server);
@@ -246,8 +252,8 @@ static void change(struct request *r, err_code (*ask)(struct engine *en, const c
         fail_unknown(&f, name);
     if (f.failed) {
         api_fields_reply(&f);
-    } else if (ask(en, name, &e)) {
-        reply_error(r, &e);
+    } else if (ask(en, name, &e) || (ask == engine_load_model && has_failed(en, name) && ask(en, name, &e))) {
+        reply_error(r, &e);  // one that fails at once is asked for again to learn why
     } else {
         (void)engine_find_model(en, name, &info);
         reply_json(r, 200, json_pack("{s:b, s:s, s:s}", "success", 1, "model", name, "state", state_of(&info)));

@@ -85,7 +85,12 @@ const char *routes_namesake(const char *path)
         {"/api/generate", "/v1/completions"},  {"/api/tags", "/v1/models"},        {"/api/version", "/version"},
         {"/completion", "/v1/completions"},    {"/embedding", "/v1/embeddings"},   {"/generate", "/v1/completions"},
         {"/props", "/v1/models"},              {"/v1/detokenize", "/detokenize"},  {"/v1/messages", "/v1/chat/completions"},
-        {"/v1/tokenize", "/tokenize"},         {"/v1/completion", "/v1/completions"},
+        {"/v1/tokenize", "/tokenize"},         {"/v1/completion", "/v1/completions"},  {"/slots", "/metrics"},
+        {"/docs", "/openapi.json"},            {"/rerank", "/v1/rerank"},         {"/reranking", "/v1/rerank"},
+        {"/v2/rerank", "/v1/rerank"},
+        // A base URL that ends with /v1 and a client that adds it, too.
+        {"/v1/v1/chat/completions", "/v1/chat/completions"}, {"/v1/v1/completions", "/v1/completions"},
+        {"/v1/v1/embeddings", "/v1/embeddings"}, {"/v1/v1/models", "/v1/models"}, {"/v1/v1/responses", "/v1/responses"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(path, known[i].path))

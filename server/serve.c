@@ -128,11 +128,30 @@ static err_code split_alias(const char *item, char name[ENGINE_NAME_MAX + 1], co
     return ERR_OK;
 }
 
+// What a browser never sends would be a setting without effect.
+static err_code check_addresses(const struct config *c, err *e)
+{
+    for (int i = 0; i < c->cors_origins.len; i++) {
+        const char *origin = c->cors_origins.items[i], *host = strstr(origin, "://");
+        if (strcmp(origin, "*") && strcmp(origin, "null") && (!host || !host[3] || strchr(host + 3, '/')))
+            return err_set_param(e, ERR_INVALID, "cors_origins",
+                                 "cors_origins: '%.200s' is no origin: expected *, or scheme and host without a path, such as "
+                                 "https://app.example or http://localhost:3000", origin);
+    }
+    for (int i = 0; i < c->hosts.len; i++) {
+        const char *colon = strchr(c->hosts.items[i], ':');
+        if (strchr(c->hosts.items[i], '/') || (colon && !strchr(colon + 1, ':')))
+            return err_set_param(e, ERR_INVALID, "hosts", "hosts: '%.200s' is no name of a host without its port, such as llm.example",
+                                 c->hosts.items[i]);
+    }
+    return ERR_OK;
+}
+
 static err_code check_lists(const struct config *c, err *e)
 {
     char name[ENGINE_NAME_MAX + 1];
     const char *model;
-    if (check_names(c, "lazy", &c->lazy, e) || check_names(c, "pinned", &c->pinned, e))
+    if (check_names(c, "lazy", &c->lazy, e) || check_names(c, "pinned", &c->pinned, e) || check_addresses(c, e))
         return e->code;
     for (int i = 0; i < c->nmodels; i++)
         if (c->models[i].context == 1)

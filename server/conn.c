@@ -183,6 +183,25 @@ static void close_if_stuck(struct conn *c)
     c->progress = now;
 }
 
+// The line before a chunk that fills MHD's buffer is never complete: MHD asks to be run again and again, at once, and reads nothing.
+static void end_if_chunk_stuck(struct conn *c)
+{
+    struct exchange *x = c->x;
+    int unread = 0;
+    bool chunked = x && x->phase == PHASE_BODY && request_header(&x->r, "Transfer-Encoding");
+    uint64_t now = progress(c);
+    bool moves = !chunked || now != c->progress || ioctl(c->fd, FIONREAD, &unread) || unread == 0;
+    c->progress = now;
+    c->ticks_stuck = moves ? 0 : c->ticks_stuck + 1;
+    if (c->ticks_stuck < STUCK_TICKS)
+        return;
+    c->deadline_ns = 0;
+    x->left = true;
+    x->status = 400;
+    conn_send_error(c, 400, "Bad Request", "", "The line before a chunk of the body is longer than is accepted.");
+    conn_kill(c);
+}
+
 // A client that has sent more than the socket holds behind its request, and leaves, is not seen to: its end comes after
 // what nobody reads. So that is read and thrown away, and the connection ends with this answer.
 static void discard_behind(struct conn *c)
@@ -200,6 +219,8 @@ void conn_tick(struct conn *c, int64_t now_ns)
 {
     if (c->half_closed)
         close_if_stuck(c);
+    else
+        end_if_chunk_stuck(c);
     if (c->deadline_ns && now_ns > c->deadline_ns)
         expire(c);
     if (c->x && is_awaiting(c->x))

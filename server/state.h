@@ -50,6 +50,7 @@ enum {
     BYTES_RING_MAX = 32 << 20,   // and in one of bytes: sound is made faster than it is played
     SSE_EVENT_MAX = 16 << 20,    // one event on an empty ring
     TICK_MS = 200,
+    STUCK_TICKS = 3,
     BEHIND_MAX = 32 << 10,       // unread bytes behind a request that is being answered
 };
 
@@ -81,6 +82,7 @@ struct conn {
     bool half_closed;       // the client will send nothing more
     bool overrun;           // it sent so much behind the request that is answered that the rest is thrown away
     uint64_t progress;      // of the request, at the last tick
+    int ticks_stuck;        // so many ticks without any, while there was something to read
     int fd;
     unsigned requests;
     int64_t deadline_ns;    // the request's head or body must be here by then; 0: none

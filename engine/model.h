@@ -36,6 +36,12 @@ struct model_part {
     void *impl;               // the family's own, freed by its close
 };
 
+// Layers that attend alike, for counting what attention computes.
+struct model_attention {
+    int layers, width;  // width: query heads * their size
+    int window;         // 0: all positions before
+};
+
 enum { MODEL_PARTS = 8 };
 
 struct model {
@@ -59,6 +65,7 @@ struct model {
     size_t resident_bytes;        // packed copies this model allocated
     size_t token_bytes;           // weights read to decode one token
     size_t token_macs;            // multiplications of one token of a prompt, without the head
+    struct model_attention attention[2];  // of the layers that attend; zeroed: there are none of a second kind
     size_t idle_macs;             // of the experts that a token does not meet
     void *impl;                   // the family's own
 };

@@ -183,9 +183,35 @@ static bool is_head(const struct model *m, const struct packed_matrix *w)
     return w->rows == m->vocab && w->cols == m->hidden;
 }
 
-// Operations a second that a prompt could have at most: every matrix at the speed of the densest pattern its type may
-// use, weighed by its products. *ret_unit says what most of them are.
-static double prompt_limit(const struct bench *t, const char **ret_unit)
+// Keys that tokens from position `from` on see, each itself included.
+static double seen_keys(int from, int tokens, int window)
+{
+    double keys = 0;
+    for (int i = from + 1; i <= from + tokens; i++)
+        keys += window ? least(i, window) : i;
+    return keys;
+}
+
+// Products of attention for one prompt: scores, and weights with values.
+static double attention_products(const struct bench *t)
+{
+    double products = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct model_attention *a = &t->r->model->attention[i];
+        products += 2.0 * a->layers * a->width * seen_keys(t->b->depth, t->b->prompt, a->window);
+    }
+    return products;
+}
+
+// What a prompt has to compute, and the time that takes at least: every matrix at the speed of the densest pattern its type
+// may use, attention at that of FMA.
+struct work {
+    double gop, seconds;
+    const char *unit;  // of what most of it is
+};
+
+// A mixture's matrices are weighed as if every token met all of them; what it computes are those it meets.
+static struct work prompt_work(const struct bench *t)
 {
     const struct model *m = t->r->model;
     double products = 0, seconds = 0, of[MAT_BF16 + 1] = {0};
@@ -197,22 +223,25 @@ static double prompt_limit(const struct bench *t, const char **ret_unit)
         double peak = w->math == MAT_INT8 ? t->speed.sums_gop_s[sums_of(w->type)] : w->math == MAT_BF16 ? t->speed.bf16_gflop_s : t->speed.fma_gflop_s;
         seconds += peak > 0 ? n / peak : 0;
     }
-    *ret_unit = of[MAT_INT8] > 0.5 * products ? "int8 GOP/s" : of[MAT_BF16] > 0.5 * products ? "bf16 GFLOP/s" : "f32 GFLOP/s";
-    return seconds > 0 ? products / seconds : 0;
+    double attention = 2e-9 * attention_products(t), matrices = 2e-9 * (double)m->token_macs * t->b->prompt;
+    struct work w = {.gop = matrices + attention};
+    w.seconds = products > 0 ? matrices * seconds / products : 0;
+    w.seconds += t->speed.fma_gflop_s > 0 ? attention / t->speed.fma_gflop_s : 0;
+    w.unit = of[MAT_INT8] > 0.5 * products ? "int8 GOP/s" : of[MAT_BF16] > 0.5 * products ? "bf16 GFLOP/s" : "f32 GFLOP/s";
+    return w;
 }
 
-// A prompt is bound by arithmetic. Only the products with weights are counted: attention comes on top.
+// A prompt is bound by arithmetic.
 static err_code bench_prompt(struct bench *t, err *e)
 {
-    const char *unit;
     err_code code = time_it(t, run_prompt, e);
     if (code)
         return code;
     const struct model *m = t->r->model;
     int steps = (t->b->prompt + t->chunk - 1) / t->chunk;
-    double limit = prompt_limit(t, &unit), tokens = (double)t->b->prompt * t->b->parallel;
-    double rate = 2 * (double)m->token_macs * tokens / median(t->times, t->reps) * 1e-9;
-    print_figure(t, &(struct figure){"pp", unit, t->b->prompt, (double)m->token_bytes * steps / t->b->prompt, rate, limit,
+    struct work w = prompt_work(t);
+    double rate = w.gop * t->b->parallel / median(t->times, t->reps), limit = w.seconds > 0 ? w.gop / w.seconds : 0;
+    print_figure(t, &(struct figure){"pp", w.unit, t->b->prompt, (double)m->token_bytes * steps / t->b->prompt, rate, limit,
                                      limit > 0 ? rate / limit : 0});
     return ERR_OK;
 }

@@ -1,4 +1,5 @@
 // acts.c - activations of one step: memory layout, and quantising rows into it. Lanes fill different tokens.
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -66,6 +67,25 @@ static void set_row(const struct cpu_ops *ops, const struct acts *a, const float
         ops->mat->widen(a->q, at, blocks, stride, a->wide);
 }
 
+// Blocks b0..b1 of n packed rows from `row` on, all of one tile; x is block b0 of the first.
+static void set_rows(const struct cpu_ops *ops, const struct acts *a, const float *x, int ldx, int row, int n, int b0, int b1)
+{
+    int32_t *pairs = a->sums + entries(a->max, a->cols);
+    int tile = row / ACT_TILE, stride = acts_tile(a, tile), done = 0;
+    size_t at = acts_base(a, tile) + (size_t)b0 * (size_t)stride + (size_t)(row % ACT_TILE);
+    if (ops->mat->quantize_rows && n >= 8) {
+        done = n & ~7;
+        ops->mat->quantize_rows(a, x, ldx, done, b1 - b0, stride, at);
+    }
+    for (int t = done; t < n; t++) {
+        size_t to = at + (size_t)t;
+        ops->mat->quantize(x + (size_t)t * (size_t)ldx, b1 - b0, stride, a->q + 32 * to, a->d + to, a->sx + to, a->sums + to,
+                           pairs + 2 * to);
+        if (ops->mat->widen && a->n > 2)
+            ops->mat->widen(a->q, to, b1 - b0, stride, a->wide);
+    }
+}
+
 enum { FINE_BLOCKS = 16 };  // whose rests are on the stack
 
 // Token t's second row: what the first leaves of x, a few blocks at a time.
@@ -88,6 +108,38 @@ static void set_rest(const struct cpu_ops *ops, const struct acts *a, const floa
 }
 
 // Columns that are no whole number of blocks only meet float weights.
+static bool has_blocks(const struct acts *a)
+{
+    return a->math & MAT_INT8 && a->cols % MAT_BLOCK == 0;
+}
+
+void acts_set_part(const struct cpu_ops *ops, const struct acts *a, const float *x, int ldx, int t0, int t1, int c0, int c1)
+{
+    assert(!a->fine && c0 % MAT_BLOCK == 0 && (c1 % MAT_BLOCK == 0 || c1 == a->cols));
+    for (int t = t0; t < t1 && a->math & MAT_BF16; t++)
+        ops->mat->to_bf16(x + (size_t)(t - t0) * (size_t)ldx, c1 - c0, a->b + (size_t)t * (size_t)acts_row16(a->cols) + c0);
+    if (!has_blocks(a))
+        return;
+    for (int t = t0, n; t < t1; t += n, x += (size_t)n * (size_t)ldx) {
+        n = ACT_TILE - t % ACT_TILE < t1 - t ? ACT_TILE - t % ACT_TILE : t1 - t;
+        set_rows(ops, a, x, ldx, t, n, c0 / MAT_BLOCK, c1 / MAT_BLOCK);
+    }
+}
+
+static void set_fine(const struct cpu_ops *ops, const struct acts *a, const float *x, int ldx, int t0, int t1)
+{
+    for (int t = t0; t < t1 && a->math & MAT_BF16; t++)
+        ops->mat->to_bf16(x + (size_t)t * (size_t)ldx, a->cols, a->b + (size_t)t * (size_t)acts_row16(a->cols));
+    if (!has_blocks(a))
+        return;
+    struct acts rows = acts_rows(a);
+    for (int t = t0; t < t1; t++) {
+        const float *from = x + (size_t)t * (size_t)ldx;
+        set_row(ops, &rows, from, 2 * t);
+        set_rest(ops, &rows, from, 2 * t + 1);
+    }
+}
+
 void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int t0, int t1)
 {
     if (t0 >= t1)
@@ -97,17 +149,10 @@ void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx
         a->x = x;
         a->ldx = ldx;
     }
-    for (int t = t0; t < t1 && a->math & MAT_BF16; t++)
-        ops->mat->to_bf16(x + (size_t)t * (size_t)ldx, a->cols, a->b + (size_t)t * (size_t)acts_row16(a->cols));
-    if (!(a->math & MAT_INT8) || a->cols % MAT_BLOCK)
-        return;
-    struct acts rows = acts_rows(a);
-    for (int t = t0; t < t1; t++) {
-        const float *from = x + (size_t)t * (size_t)ldx;
-        set_row(ops, &rows, from, a->fine ? 2 * t : t);
-        if (a->fine)
-            set_rest(ops, &rows, from, 2 * t + 1);
-    }
+    if (a->fine)
+        set_fine(ops, a, x, ldx, t0, t1);
+    else
+        acts_set_part(ops, a, x + (size_t)t0 * (size_t)ldx, ldx, t0, t1, 0, a->cols);
 }
 
 void acts_gather(const struct cpu_ops *ops, struct acts *a, const struct acts *from, const int32_t *tokens, int n)

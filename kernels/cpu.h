@@ -105,6 +105,8 @@ struct cpu_ops {
     // y = x / sqrt(mean(x^2) + eps) * (w + add); w may be NULL (no weight). Sum in 8 partial sums of k mod 8, then a
     // fixed tree, in f32.
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps, float add);
+    // The same for rows of ldy and ldx floats; y may be x. NULL: cpu_rmsnorm_rows takes them one by one.
+    void (*rmsnorm_rows)(float *y, int ldy, const float *x, int ldx, const float *w, int rows, int n, float eps, float add);
     // y = (x - mean) / sqrt(var + eps) * w + b; b may be NULL.
     void (*layernorm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
     void (*add)(float *y, const float *x, int n);                           // y += x
@@ -137,6 +139,17 @@ struct cpu_ops {
     // Convolution slots used by conv.c: see kernels/cpu/conv_ops.h.
     const struct conv_ops *conv;
 };
+
+static inline void cpu_rmsnorm_rows(const struct cpu_ops *ops, float *y, int ldy, const float *x, int ldx, const float *w,
+                                    int rows, int n, float eps, float add)
+{
+    if (ops->rmsnorm_rows) {
+        ops->rmsnorm_rows(y, ldy, x, ldx, w, rows, n, eps, add);
+        return;
+    }
+    for (int r = 0; r < rows; r++)
+        ops->rmsnorm(y + (size_t)r * (size_t)ldy, x + (size_t)r * (size_t)ldx, w, n, eps, add);
+}
 
 // isa: "auto" or NULL takes the best this machine runs; a name it cannot run is ERR_UNSUPPORTED.
 MUST_CHECK err_code cpu_select(const char *isa, const struct cpu_ops **ret_ops, err *e);

@@ -33,7 +33,10 @@
 
 struct cpu_ops;
 
-enum { MAT_GROUP = 8 };  // rows interleaved together: the unit in which work is split and packed
+enum {
+    MAT_GROUP = 8,   // rows interleaved together: the unit in which work is split and packed
+    MAT_BLOCK = 32,  // columns of int8 activations with one scale
+};
 
 // What activations are made into. Bits: a model's matrices may need several forms.
 enum mat_math {
@@ -114,6 +117,10 @@ void acts_init_fine(struct acts *a, void *memory, int max, int cols, enum mat_ma
 // Makes tokens t0..t1 of x (rows of ldx floats, x is the row of token 0) ready. Rows are independent. x must stay
 // unchanged until the multiplications are done.
 void acts_set(const struct cpu_ops *ops, struct acts *a, const float *x, int ldx, int t0, int t1);
+
+// Columns c0..c1 alone, both multiples of 32 or c1 the end, of x that begins with column c0 of token t0. For products that no
+// float weight meets: a->x is not set. Not of fine ones.
+void acts_set_part(const struct cpu_ops *ops, const struct acts *a, const float *x, int ldx, int t0, int t1, int c0, int c1);
 
 // Makes a's n tokens those of `from` that tokens[0..n) names, without quantising them again. x is not set: float weights
 // need rows of their own. One lane, from and a of the same columns and math, from complete.

@@ -9,14 +9,15 @@ enum {
     STORE_ROWS = 32,     // rows whose keys of one head are stored before the next head's: they share cache lines
 };
 
-static void turn(const struct attn *a, float *head, const float *norm, int row)
+// One head of n rows.
+static void turn(const struct attn *a, float *head, const float *norm, int row, int n)
 {
     const struct cpu_ops *ops = a->ops;
     if (norm)
-        ops->rmsnorm(head, head, norm, a->head_dim, a->eps, 0);
-    if (a->rotary) {
-        size_t at = (size_t)row * (size_t)(a->rotary / 2);
-        ops->rope(head, a->cos + at, a->sin + at, a->rotary, a->pairs);
+        cpu_rmsnorm_rows(ops, head, a->ldqkv, head, a->ldqkv, norm, n, a->head_dim, a->eps, 0);
+    for (int r = 0; r < n && a->rotary; r++) {
+        size_t at = (size_t)(row + r) * (size_t)(a->rotary / 2);
+        ops->rope(head + (size_t)r * (size_t)a->ldqkv, a->cos + at, a->sin + at, a->rotary, a->pairs);
     }
 }
 
@@ -36,30 +37,66 @@ static const float *gated_head(const struct attn *a, int row, int h)
     return a->gated + (size_t)row * (size_t)a->ldgated + 2 * (size_t)h * (size_t)a->head_dim;
 }
 
-// One item is one head of q, or one head of k with its v, of one row. A KV head, which is more work, stands before the query
-// heads of its group, so that every lane gets its share of both.
+// The same head of n rows from `row` on, in any sequences.
+static void store_rows(const struct attn *a, int row, int n, int kv, float *head)
+{
+    const struct batch_seq *s = a->batch->seqs;
+    for (int r = row; r < row + n; r++, head += a->ldqkv) {
+        while (r >= s->row + s->rows)
+            s++;
+        store(a, s, r, kv, head, head + (size_t)a->kv_heads * (size_t)a->head_dim);
+    }
+}
+
+// Heads [h0, h1) of q.
+static void turn_queries(const struct attn *a, int row, int n, int h0, int h1)
+{
+    for (int h = h0; h < h1; h++) {
+        float *head = a->qkv + (size_t)row * (size_t)a->ldqkv + (size_t)h * (size_t)a->head_dim;
+        for (int r = 0; r < n && a->gated; r++)
+            memcpy(head + (size_t)r * (size_t)a->ldqkv, gated_head(a, row + r, h), (size_t)a->head_dim * sizeof *head);
+        turn(a, head, a->q_norm, row, n);
+    }
+}
+
+// Several lanes may read the queries of a row that is alone, which are therefore made ready before; those of other rows are
+// when they are used, by the one lane that does.
+static bool is_alone(const struct batch_seq *s)
+{
+    return s->rows == 1;
+}
+
+static void store_queries(struct lane *lane, const struct attn *a)
+{
+    const struct batch *b = a->batch;
+    int alone = 0, lo, hi, at = 0;
+    for (int i = 0; i < b->nseqs; i++)
+        alone += is_alone(&b->seqs[i]);
+    lane_split(lane, alone * a->heads, 1, &lo, &hi);
+    for (int i = 0; i < b->nseqs && at < hi; i++) {
+        const struct batch_seq *s = &b->seqs[i];
+        if (!is_alone(s))
+            continue;
+        int first = lo > at ? lo - at : 0, last = hi - at < a->heads ? hi - at : a->heads;
+        turn_queries(a, s->row, 1, first, last);
+        at += a->heads;
+    }
+}
+
+// One item is one head of k with its v, of one row; a head's rows are taken together.
 void attn_store(struct lane *lane, const struct attn *a)
 {
     const struct batch *b = a->batch;
-    int per_row = a->heads + a->kv_heads, group = 1 + a->heads / a->kv_heads, per_block = STORE_ROWS * per_row, lo, hi;
-    lane_split(lane, b->rows * per_row, 1, &lo, &hi);
-    const struct batch_seq *s = b->seqs;
-    for (int i = lo; i < hi; i++) {
+    int per_block = STORE_ROWS * a->kv_heads, lo, hi;
+    store_queries(lane, a);
+    lane_split(lane, b->rows * a->kv_heads, 1, &lo, &hi);
+    for (int i = lo, n; i < hi; i += n) {
         int first = i / per_block * STORE_ROWS, rows = b->rows - first < STORE_ROWS ? b->rows - first : STORE_ROWS;
-        int at = i % per_block / rows, row = first + i % per_block % rows, kv = at / group;
-        bool is_key = at % group == 0;
-        int h = is_key ? a->heads + kv : at - kv - 1;
-        float *head = a->qkv + (size_t)row * (size_t)a->ldqkv + (size_t)h * (size_t)a->head_dim;
-        if (a->gated && !is_key)
-            memcpy(head, gated_head(a, row, h), (size_t)a->head_dim * sizeof *head);
-        turn(a, head, is_key ? a->k_norm : a->q_norm, row);
-        if (!is_key)
-            continue;
-        if (row < s->row)
-            s = b->seqs;
-        while (row >= s->row + s->rows)
-            s++;
-        store(a, s, row, kv, head, head + (size_t)a->kv_heads * (size_t)a->head_dim);
+        int kv = i % per_block / rows, in = i % per_block % rows, row = first + in;
+        float *head = a->qkv + (size_t)row * (size_t)a->ldqkv + (size_t)(a->heads + kv) * (size_t)a->head_dim;
+        n = rows - in < hi - i ? rows - in : hi - i;
+        turn(a, head, a->k_norm, row, n);
+        store_rows(a, row, n, kv, head);
     }
 }
 
@@ -89,11 +126,17 @@ static long total_cost(const struct attn *a)
     return total * a->heads;
 }
 
-static void gate(const struct attn *a, int row, int h0, int h1)
+// Query heads [h0, h1) of rows [r0, r1) of the batch have been computed.
+static void finish(const struct attn *a, int r0, int r1, int h0, int h1)
 {
-    for (int h = h0; a->gated && h < h1; h++)
-        a->ops->sigmoid_mul(a->out + (size_t)row * (size_t)a->ldout + (size_t)h * (size_t)a->head_dim,
-                            gated_head(a, row, h) + a->head_dim, a->head_dim);
+    float *out = a->out + (size_t)r0 * (size_t)a->ldout;
+    for (int r = r0; a->gated && r < r1; r++, out += a->ldout) {
+        for (int h = h0; h < h1; h++)
+            a->ops->sigmoid_mul(out + (size_t)h * (size_t)a->head_dim, gated_head(a, r, h) + a->head_dim, a->head_dim);
+    }
+    int c0 = h0 * a->head_dim, c1 = h1 * a->head_dim;
+    if (a->into)
+        acts_set_part(a->ops, a->into, a->out + (size_t)r0 * (size_t)a->ldout + c0, a->ldout, r0, r1, c0, c1);
 }
 
 // Query heads from h0 on, rows from r0 on of one sequence, whose keys begin at KV head kv.
@@ -129,9 +172,10 @@ static void run(const struct attn *a, const struct batch_seq *s, int kv, int r0,
     struct attn_args args = arguments(a, s, kv, r0, h0);
     args.rows = r1 - r0;
     args.group = h1 - h0;
+    if (!is_alone(s))
+        turn_queries(a, s->row + r0, r1 - r0, h0, h1);
     a->ops->attn(&args);
-    for (int r = s->row + r0; r < s->row + r1; r++)
-        gate(a, r, h0, h1);
+    finish(a, s->row + r0, s->row + r1, h0, h1);
 }
 
 // The KV heads [kv0, kv1) of a single row.
@@ -143,7 +187,7 @@ static void run_heads(const struct attn *a, const struct batch_seq *s, int kv0, 
         args.heads = kv1 - kv < most ? kv1 - kv : most;
         a->ops->attn(&args);
     }
-    gate(a, s->row, kv0 * group, kv1 * group);
+    finish(a, s->row, s->row + 1, kv0 * group, kv1 * group);
 }
 
 // The work of all heads in order stands on a line of length `total`; a lane's share is [total * id / count, total * (id +
@@ -250,7 +294,7 @@ static void join(const struct attn *a, const struct share *sh)
     float *out = a->out + (size_t)sh->seq->row * (size_t)a->ldout + (size_t)(sh->kv * group) * (size_t)a->head_dim;
     for (int h = 0; h < group; h++)
         a->ops->attn_join(out + h * a->head_dim, parts + h * ld, group * ld, sh->segments, a->head_dim);
-    gate(a, sh->seq->row, sh->kv * group, sh->kv * group + group);
+    finish(a, sh->seq->row, sh->seq->row + 1, sh->kv * group, sh->kv * group + group);
 }
 
 // A lane takes the heads whose middle lies in its share. Neighbouring heads of one KV head go to the kernel together.

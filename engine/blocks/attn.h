@@ -1,8 +1,8 @@
 // attn.h - self-attention of one layer over the rows of a batch.
 //
-//     attn_store(lane, &a);       // q and k: optional norm, RoPE; k and v into the cache
+//     attn_store(lane, &a);       // k, and q of rows that are alone: optional norm, RoPE; k and v into the cache
 //     lane_barrier(lane);
-//     attn_run(lane, &a);         // out [rows, heads * head_dim]; may hold a barrier of its own
+//     attn_run(lane, &a);         // the other rows' q; out [rows, heads * head_dim]; may hold a barrier of its own
 //     lane_barrier(lane);
 //
 // qkv holds one row a token: q [heads, head_dim], k [kv_heads, head_dim], v [kv_heads, head_dim]; q and k are changed
@@ -36,6 +36,8 @@ struct attn {
     int ldgated;                 // sigmoid out is multiplied. NULL: q is in qkv, and nothing is gated
     float *out;
     int ldout;
+    struct acts *into;           // where out is made ready to be multiplied (acts_set_part), by who computed it; needs heads of
+                                 // whole blocks. NULL: it is not
     float *scratch;              // attn_scratch_floats(heads / kv_heads, head_dim) floats of this lane
     float *parts;                // attn_parts_floats() floats that all lanes share
 };

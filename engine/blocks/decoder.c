@@ -10,7 +10,12 @@
 #include "base/mem.h"
 #include "engine/blocks/attn.h"
 
-enum { FEW_ROWS = 4, ALIGN = 64 };
+enum {
+    FEW_ROWS = 4,
+    ALIGN = 64,
+    NORM_ROWS = 16,          // normalised and then quantised together
+    CHUNK_FLOATS = 1 << 16,  // of gate, and of up, that are computed before they are joined: both stay in L2
+};
 
 const struct decoder_names decoder_names_hf = {
     .embed = "model.embed_tokens", .norm = "model.norm", .head = "lm_head", .layer = "model.layers.%d.",
@@ -309,6 +314,9 @@ static void count(struct model *m, const struct decoder *d)
         const struct decoder_layer *l = &d->layers[i];
         m->token_macs += size_of(&l->q) + size_of(&l->k) + size_of(&l->v) + size_of(&l->o) + size_of(&l->gate) +
                          size_of(&l->up) + size_of(&l->down);
+        struct model_attention *a = &m->attention[l->window > 0];
+        if (!l->own)
+            *a = (struct model_attention){a->layers + 1, d->dims.heads * d->dims.head_dim, l->window};
     }
     m->token_bytes = packed_read_bytes(m->packed);
 }
@@ -420,7 +428,8 @@ static struct plan make_plan(const struct decoder *d, int rows, int lanes)
     p.x = take(&p.total, r * hidden * f);
     p.qkv = take(&p.total, r * (heads + 2 * kv) * f);
     p.att = take(&p.total, r * heads * f);
-    p.gate = take(&p.total, r * ffn * f);
+    size_t gate = r * ffn * f, products = acts_bytes(rows, n->ffn, d->math);
+    p.gate = take(&p.total, gate > products ? gate : products);
     p.up = take(&p.total, r * ffn * f);
     p.mixer = take(&p.total, r * mixer_width(d) * f);
     p.cos = take(&p.total, r * turned * f);
@@ -468,45 +477,82 @@ void decoder_begin(struct step *s, const struct model *m, const struct batch *b,
     lane_barrier(lane);
 }
 
-static void make_input(struct step *s, struct acts *a, const float *x, int ldx, int cols, int rows, const float *norm,
-                       const int32_t *from, bool fine)
+// Rows [lo, hi) of norm x to activations. Without `keep` nobody reads them as floats, and a few rows of memory do.
+static void normalise(const struct step *s, struct acts *a, const float *x, int ldx, const float *norm, const int32_t *from,
+                      int lo, int hi, bool keep)
 {
     const struct cpu_ops *ops = s->m->ops;
-    int lo = 0, hi = rows;
+    size_t cols = (size_t)a->cols;
+    for (int r = lo, n; r < hi; r += n) {
+        n = hi - r < NORM_ROWS ? hi - r : NORM_ROWS;
+        float *h = s->h + (size_t)(keep ? r : lo) * cols;
+        if (!from)
+            cpu_rmsnorm_rows(ops, h, a->cols, x + (size_t)r * (size_t)ldx, ldx, norm, n, a->cols, s->d->dims.eps, 0);
+        for (int i = 0; i < n && from; i++)
+            ops->rmsnorm(h + (size_t)i * cols, x + (size_t)from[r + i] * (size_t)ldx, norm, a->cols, s->d->dims.eps, 0);
+        if (keep)
+            acts_set(ops, a, s->h, a->cols, r, r + n);
+        else
+            acts_set_part(ops, a, h, a->cols, r, r + n, 0, a->cols);
+    }
+}
+
+struct input {
+    const float *x;  // rows of ldx floats
+    int ldx, cols, rows;
+    const float *norm;
+    const int32_t *from;
+    bool fine;
+    bool keep;  // as floats
+};
+
+static void make_input(struct step *s, struct acts *a, const struct input *in)
+{
+    int lo = 0, hi = in->rows;
     if (!s->few)
-        lane_split(s->lane, rows, 1, &lo, &hi);
-    if (norm) {
-        for (int r = lo; r < hi; r++) {
-            size_t row = from ? (size_t)from[r] : (size_t)r;
-            ops->rmsnorm(s->h + (size_t)r * (size_t)cols, x + row * (size_t)ldx, norm, cols, s->d->dims.eps, 0);
-        }
-        x = s->h;
-        ldx = cols;
-    }
-    if (fine)
-        acts_init_fine(a, s->acts, rows, cols, s->d->math);
+        lane_split(s->lane, in->rows, 1, &lo, &hi);
+    if (in->fine)
+        acts_init_fine(a, s->acts, in->rows, in->cols, s->d->math);
     else
-        acts_init(a, s->acts, rows, cols, s->d->math);
+        acts_init(a, s->acts, in->rows, in->cols, s->d->math);
     a->adapter = s->batch->adapter;
-    if (s->few) {
-        a->n = rows;
-        acts_set(ops, a, x, ldx, 0, rows);
-    } else {
-        linear_input(s->lane, ops, a, x, ldx, rows);  // splits as above: a lane reads the rows it normalised itself
-    }
+    a->n = in->rows;
+    a->x = !in->norm ? in->x : in->keep ? s->h : NULL;
+    a->ldx = in->norm ? in->cols : in->ldx;
+    if (in->norm)
+        normalise(s, a, in->x, in->ldx, in->norm, in->from, lo, hi, in->keep);
+    else
+        acts_set(s->m->ops, a, in->x, in->ldx, lo, hi);
+    if (!s->few)
+        lane_barrier(s->lane);
 }
 
 void decoder_input(struct step *s, struct acts *a, const float *x, int ldx, int cols, int rows, const float *norm,
                    const int32_t *from)
 {
-    make_input(s, a, x, ldx, cols, rows, norm, from, false);
+    make_input(s, a, &(struct input){x, ldx, cols, rows, norm, from, false, true});
 }
 
-// Rows of x that follow each other, all of them wanted.
-static void input(struct step *s, struct acts *a, const float *x, int cols, int rows, const float *norm,
-                  const int32_t *from)
+// Whether products with l read activations as floats.
+static bool reads_floats(const struct step *s, const struct linear *l)
 {
-    decoder_input(s, a, x, cols, cols, rows, norm, from);
+    return l->w.math == MAT_F32 || (s->batch->adapter && l->pair);
+}
+
+// Whether the rows that l multiplies may be made ready a part at a time, by who computes it.
+static bool takes_parts(const struct step *s, const struct linear *l, int part)
+{
+    return !s->few && part % MAT_BLOCK == 0 && !reads_floats(s, l);
+}
+
+// The residual stream, normalised, for some linears.
+static void input(struct step *s, struct acts *a, const float *norm, const struct linear *const *l, int count)
+{
+    bool keep = false;
+    for (int i = 0; i < count; i++)
+        keep |= reads_floats(s, l[i]);
+    int hidden = s->d->dims.hidden;
+    make_input(s, a, &(struct input){s->x, hidden, hidden, s->batch->rows, norm, NULL, false, keep});
 }
 
 void decoder_multiply(struct step *s, const struct linear *l, float *y, int ldy, const struct acts *a, enum mat_write write)
@@ -518,13 +564,22 @@ void decoder_multiply(struct step *s, const struct linear *l, float *y, int ldy,
 static void qkv(struct step *s, const struct decoder_layer *l, int ld)
 {
     const struct decoder_dims *d = &s->d->dims;
+    const struct linear *const all[] = {&l->q, &l->k, &l->v};
     struct acts a;
-    input(s, &a, s->x, d->hidden, s->batch->rows, l->attn_norm, NULL);
+    input(s, &a, l->attn_norm, all, 3);
     float *k = s->qkv + d->heads * d->head_dim, *v = k + d->kv_heads * d->head_dim;
     bool gated = s->d->gated;
-    linear_apply(s->lane, s->m->ops, (const struct linear *[]){&l->q, &l->k, &l->v},
-                 (float *[]){gated ? s->mixer : s->qkv, k, v}, (int[]){gated ? l->q.out : ld, ld, ld}, 3, &a, MAT_STORE);
+    linear_apply(s->lane, s->m->ops, all, (float *[]){gated ? s->mixer : s->qkv, k, v}, (int[]){gated ? l->q.out : ld, ld, ld},
+                 3, &a, MAT_STORE);
     lane_barrier(s->lane);
+}
+
+// Activations that are filled in parts. Every lane has its own struct.
+static void init_parts(const struct step *s, struct acts *a, void *memory, int cols)
+{
+    acts_init(a, memory, s->batch->rows, cols, s->d->math);
+    a->n = s->batch->rows;
+    a->adapter = s->batch->adapter;
 }
 
 void decoder_attention(struct step *s, int layer)
@@ -532,6 +587,8 @@ void decoder_attention(struct step *s, int layer)
     const struct decoder_dims *d = &s->d->dims;
     const struct decoder_layer *l = &s->d->layers[layer];
     int width = d->heads * d->head_dim, ld = width + 2 * d->kv_heads * d->head_dim;
+    bool parts = takes_parts(s, &l->o, d->head_dim);
+    struct acts a;
     qkv(s, l, ld);
     struct attn at = {
         .ops = s->m->ops, .batch = s->batch, .layout = &s->d->layout, .layer = l->kv_layer,
@@ -540,37 +597,93 @@ void decoder_attention(struct step *s, int layer)
         .q_norm = l->q_norm, .k_norm = l->k_norm, .eps = d->eps,
         .cos = s->cos, .sin = s->sin, .rotary = d->rotary, .pairs = s->d->rope.pairs,
         .qkv = s->qkv, .ldqkv = ld, .out = s->att, .ldout = width, .scratch = s->attn_scratch, .parts = s->attn_parts,
-        .gated = s->d->gated ? s->mixer : NULL, .ldgated = 2 * width,
+        .gated = s->d->gated ? s->mixer : NULL, .ldgated = 2 * width, .into = parts ? &a : NULL,
     };
     attn_store(s->lane, &at);
     lane_barrier(s->lane);
+    if (parts)
+        init_parts(s, &a, s->acts, width);
     attn_run(s->lane, &at);
     lane_barrier(s->lane);
-    struct acts a;
-    input(s, &a, s->att, width, s->batch->rows, NULL, NULL);
+    if (!parts)
+        decoder_input(s, &a, s->att, width, width, s->batch->rows, NULL, NULL);
     decoder_multiply(s, &l->o, s->x, d->hidden, &a, MAT_ADD);
 }
 
 // A lane takes the same rows of gate and up, so that it can join them without waiting for the others.
-void decoder_mlp(struct step *s, int layer)
+static void join_all(struct step *s, const struct decoder_layer *l, const struct acts *a)
 {
     const struct cpu_ops *ops = s->m->ops;
+    int ffn = s->d->dims.ffn, lo, hi;
+    lane_split(s->lane, ffn, MAT_GROUP, &lo, &hi);
+    int g0 = lo / MAT_GROUP, g1 = (hi + MAT_GROUP - 1) / MAT_GROUP;
+    linear_groups(ops, &l->gate, s->gate, ffn, a, g0, g1, MAT_STORE);
+    linear_groups(ops, &l->up, s->up, ffn, a, g0, g1, MAT_STORE);
+    for (int r = 0; r < s->batch->rows && lo < hi; r++) {
+        float *gate = s->gate + (size_t)r * (size_t)ffn + lo;
+        ops->silu_mul(gate, gate, s->up + (size_t)r * (size_t)ffn + lo, hi - lo);
+    }
+}
+
+// Columns [c0, c1) of silu(gate n) * up n: to activations.
+static void join_part(const struct step *s, struct acts *products, float *gate, const float *up, int ld, int c0, int c1)
+{
+    const struct cpu_ops *ops = s->m->ops;
+    int rows = s->batch->rows;
+    for (int r = 0, n; r < rows; r += n, gate += (size_t)n * (size_t)ld, up += (size_t)n * (size_t)ld) {
+        n = rows - r < NORM_ROWS ? rows - r : NORM_ROWS;
+        for (int i = 0; i < n; i++) {
+            float *to = gate + (size_t)i * (size_t)ld;
+            ops->silu_mul(to, to, up + (size_t)i * (size_t)ld, c1 - c0);
+        }
+        acts_set_part(ops, products, gate, ld, r, r + n, c0, c1);
+    }
+}
+
+// The same a few columns at a time, which become activations (in the memory of gate) before they have left the cache. Both
+// factors are in that of up: a lane's part has the place of its columns.
+static void join_parts(struct step *s, const struct decoder_layer *l, const struct acts *a, struct acts *products)
+{
+    const struct cpu_ops *ops = s->m->ops;
+    int ffn = s->d->dims.ffn, lo, hi, rows = s->batch->rows;
+    init_parts(s, products, s->gate, ffn);
+    lane_split(s->lane, ffn, MAT_BLOCK, &lo, &hi);
+    int most = (hi - lo) / 2 / MAT_BLOCK * MAT_BLOCK, ld = CHUNK_FLOATS / rows / MAT_BLOCK * MAT_BLOCK;
+    ld = ld < 2 * MAT_BLOCK ? 2 * MAT_BLOCK : ld;
+    ld = ld < most ? ld : most;
+    for (int c0 = lo, c1; c0 < hi; c0 = c1) {
+        c1 = c0 + ld < hi ? c0 + ld : hi;
+        float *gate = s->up + (size_t)rows * (size_t)lo, *up = gate + (size_t)rows * (size_t)ld;
+        int g0 = c0 / MAT_GROUP, g1 = c1 / MAT_GROUP;
+        // Column c0 comes first. Before the beginning of up there is gate.
+        linear_groups(ops, &l->gate, gate - c0, ld, a, g0, g1, MAT_STORE);
+        linear_groups(ops, &l->up, up - c0, ld, a, g0, g1, MAT_STORE);
+        join_part(s, products, gate, up, ld, c0, c1);
+    }
+}
+
+// Whether whole blocks of columns are shares of nearly the same size.
+static bool splits_evenly(const struct step *s, int cols)
+{
+    int blocks = cols / MAT_BLOCK, lanes = s->lane->count;
+    return blocks >= 24 * lanes || (blocks >= 2 * lanes && blocks % lanes == 0);
+}
+
+void decoder_mlp(struct step *s, int layer)
+{
     const struct decoder_dims *d = &s->d->dims;
     const struct decoder_layer *l = &s->d->layers[layer];
-    struct acts a;
-    input(s, &a, s->x, d->hidden, s->batch->rows, l->ffn_norm, NULL);
-    int lo, hi;
-    lane_split(s->lane, d->ffn, MAT_GROUP, &lo, &hi);
-    int g0 = lo / MAT_GROUP, g1 = (hi + MAT_GROUP - 1) / MAT_GROUP;
-    linear_groups(ops, &l->gate, s->gate, d->ffn, &a, g0, g1, MAT_STORE);
-    linear_groups(ops, &l->up, s->up, d->ffn, &a, g0, g1, MAT_STORE);
-    for (int r = 0; r < s->batch->rows && lo < hi; r++) {
-        float *gate = s->gate + (size_t)r * (size_t)d->ffn + lo;
-        ops->silu_mul(gate, gate, s->up + (size_t)r * (size_t)d->ffn + lo, hi - lo);
-    }
+    bool parts = takes_parts(s, &l->down, d->ffn) && splits_evenly(s, d->ffn);
+    struct acts a, products;
+    input(s, &a, l->ffn_norm, (const struct linear *[]){&l->gate, &l->up}, 2);
+    if (parts)
+        join_parts(s, l, &a, &products);
+    else
+        join_all(s, l, &a);
     lane_barrier(s->lane);
-    input(s, &a, s->gate, d->ffn, s->batch->rows, NULL, NULL);
-    decoder_multiply(s, &l->down, s->x, d->hidden, &a, MAT_ADD);
+    if (!parts)
+        decoder_input(s, &products, s->gate, d->ffn, d->ffn, s->batch->rows, NULL, NULL);
+    decoder_multiply(s, &l->down, s->x, d->hidden, &products, MAT_ADD);
 }
 
 static void hidden_rows(struct step *s)
@@ -604,7 +717,7 @@ void decoder_logits(struct step *s)
     // What the head rounds goes straight into the logits: of int8's error on SmolLM2 it would be a third. So it is of bf16's,
     // which is 25 times smaller.
     int hidden = s->d->dims.hidden;
-    make_input(s, &a, s->x, hidden, hidden, b->nout, s->d->norm, b->out_rows, mat_uses_int8(&s->d->head.w));
+    make_input(s, &a, &(struct input){s->x, hidden, hidden, b->nout, s->d->norm, b->out_rows, mat_uses_int8(&s->d->head.w), true});
     if (b->out_groups) {
         linear_apply_some(s->lane, s->m->ops, &s->d->head, b->logits, s->d->dims.vocab, &a, b->out_groups);
         lane_barrier(s->lane);

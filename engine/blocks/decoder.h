@@ -7,8 +7,10 @@
 // mixer is no attention replaces decoder_attention). A family with more to remember has a struct that begins with struct
 // decoder.
 //
-// Six barriers a layer: after the inputs of q/k/v when rows are many, q/k/v, store, attention, o, gate and up. A step
-// of few rows computes norms and the activations' quantisation on every lane instead of splitting them and waiting.
+// Eight barriers a layer: after the inputs of q/k/v, q/k/v, store, attention, o, the inputs of gate and up, gate and up,
+// down. A step of few rows computes norms and the activations' quantisation on every lane instead of splitting them and
+// waiting: six. What attention yields, and silu(gate) * up, is quantised by the lane that computes it, a few columns at a time
+// while they are in its cache, where no float weight and no low-rank pair reads them.
 #pragma once
 
 #include <stdbool.h>

@@ -101,18 +101,23 @@ static void bound(const struct walk *w, int i, int first, int last)
     s->max[i] = m;
 }
 
-// State i's scores to weights, and the running sum.
-static void soften(const struct walk *w, int i)
+// State i's scores to weights, and the running sum. Keys outside first..last have weight 0, which changes no sum.
+static void soften(const struct walk *w, int i, int first, int last)
 {
     const struct attn_scratch *s = &w->s;
     float *p = s->p + i * KV_PIECE;
     vec m = vec_all(s->max[i]), sum[VEC_16];
     for (int j = 0; j < VEC_16; j++)
         sum[j] = vec_zero();
-    for (int j = 0; j < KV_PIECE / VEC; j++) {
-        vec v = vec_exp_below(vec_sub(vec_load(p + j * VEC), m));
-        vec_store(p + j * VEC, v);
-        sum[j % VEC_16] = vec_add(sum[j % VEC_16], v);
+    for (int j = first / (4 * VEC) * 4; j * VEC < last; j += 4) {
+        vec v[4];
+        for (int c = 0; c < 4; c++)
+            v[c] = vec_sub(vec_load(p + (j + c) * VEC), m);
+        vec_exp_below4(v);
+        for (int c = 0; c < 4; c++) {
+            vec_store(p + (j + c) * VEC, v[c]);
+            sum[(j + c) % VEC_16] = vec_add(sum[(j + c) % VEC_16], v[c]);
+        }
     }
     s->sum[i] = fmaf(s->sum[i], s->scale[i], vec_tree16(sum));
 }

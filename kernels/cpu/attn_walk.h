@@ -133,7 +133,7 @@ static void take_piece(struct walk *w, bool more)
     for (int i = begin / VEC * VEC; i < end; i += VEC)
         vec_store(w->s.scale + i, vec_exp_below(vec_load(w->s.scale + i)));
     for (int i = begin; i < end; i++)
-        soften(w, i);
+        soften(w, i, first_of(w, i), last_of(w, i));
     struct piece values = values_of(w, end - begin, first_of(w, begin), last_of(w, end - 1));
     look_ahead(w, &values, a->v_off, more);
     mix_all(w, &values, begin, end);

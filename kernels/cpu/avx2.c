@@ -27,6 +27,36 @@ void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps, fl
     }
 }
 
+enum { NORM_ROWS = 4 };  // a row's sum is one chain, which waits for itself
+
+void avx2_rmsnorm_rows(float *y, int ldy, const float *x, int ldx, const float *w, int rows, int n, float eps, float add)
+{
+    const size_t step = (size_t)ldx, step_y = (size_t)ldy;
+    const __m256 a = _mm256_set1_ps(add);
+    for (; rows >= NORM_ROWS; rows -= NORM_ROWS, x += NORM_ROWS * step, y += NORM_ROWS * step_y) {
+        __m256 p[NORM_ROWS], scale[NORM_ROWS], v;
+        for (int r = 0; r < NORM_ROWS; r++)
+            p[r] = _mm256_setzero_ps();
+        for (int i = 0; i < n; i += 8) {
+            for (int r = 0; r < NORM_ROWS; r++) {
+                v = load_tail(x + (size_t)r * step + i, n - i);
+                p[r] = _mm256_fmadd_ps(v, v, p[r]);
+            }
+        }
+        for (int r = 0; r < NORM_ROWS; r++)
+            scale[r] = _mm256_set1_ps(1 / sqrtf(tree8(p[r]) / (float)n + eps));
+        for (int i = 0; i < n; i += 8) {
+            __m256 by = w ? _mm256_add_ps(load_tail(w + i, n - i), a) : a;
+            for (int r = 0; r < NORM_ROWS; r++) {
+                v = _mm256_mul_ps(load_tail(x + (size_t)r * step + i, n - i), scale[r]);
+                store_tail(y + (size_t)r * step_y + i, n - i, w ? _mm256_mul_ps(v, by) : v);
+            }
+        }
+    }
+    for (; rows > 0; rows--, x += step, y += step_y)
+        avx2_rmsnorm(y, x, w, n, eps, add);
+}
+
 void avx2_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps)
 {
     __m256 p = _mm256_setzero_ps();
@@ -58,7 +88,18 @@ void avx2_add(float *y, const float *x, int n)
 void avx2_silu_mul(float *y, const float *gate, const float *up, int n)
 {
     const __m256 one = _mm256_set1_ps(1), sign = _mm256_set1_ps(-0.0f);
-    for (int i = 0; i < n; i += 8) {
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256 e[4];
+        for (int j = 0; j < 4; j++)
+            e[j] = _mm256_xor_ps(_mm256_loadu_ps(gate + i + 8 * j), sign);
+        exp8_4(e);
+        for (int j = 0; j < 4; j++) {
+            __m256 v = _mm256_div_ps(_mm256_loadu_ps(gate + i + 8 * j), _mm256_add_ps(one, e[j]));
+            _mm256_storeu_ps(y + i + 8 * j, _mm256_mul_ps(v, _mm256_loadu_ps(up + i + 8 * j)));
+        }
+    }
+    for (; i < n; i += 8) {
         __m256 g = load_tail(gate + i, n - i);
         __m256 v = _mm256_div_ps(g, _mm256_add_ps(one, exp8(_mm256_xor_ps(g, sign))));
         store_tail(y + i, n - i, _mm256_mul_ps(v, load_tail(up + i, n - i)));

@@ -6,6 +6,7 @@
 #include "kernels/cpu/x86_forms.h"
 
 void avx2_rmsnorm(float *y, const float *x, const float *w, int n, float eps, float add);
+void avx2_rmsnorm_rows(float *y, int ldy, const float *x, int ldx, const float *w, int rows, int n, float eps, float add);
 void avx2_layernorm(float *y, const float *x, const float *w, const float *b, int n, float eps);
 void avx2_add(float *y, const float *x, int n);
 void avx2_silu_mul(float *y, const float *gate, const float *up, int n);
@@ -32,6 +33,7 @@ void avx2_wave_depthwise(float *y, int ldy, const float *x, int ldx, const float
 
 void avx2_mat_quantize(const float *x, int nblocks, int stride, int8_t *q, float *d, float *sx, int32_t *sums,
                    int32_t *pairs);
+void avx512_quantize_rows(const struct acts *a, const float *x, int ldx, int n, int nblocks, int stride, size_t at);
 void avx2_float_f32(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_f16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
 void avx2_float_bf16(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);
@@ -62,6 +64,7 @@ extern const struct cpu_ops avx2_ops, avx512_ops;
 // Every op but the matrices and attention; AVX-512 machines run these too.
 #define AVX2_FLOAT_OPS \
     .rmsnorm = avx2_rmsnorm, \
+    .rmsnorm_rows = avx2_rmsnorm_rows, \
     .layernorm = avx2_layernorm, \
     .add = avx2_add, \
     .silu_mul = avx2_silu_mul, \

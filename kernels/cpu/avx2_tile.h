@@ -86,7 +86,10 @@ INLINE void pair_of_groups(enum mat_form f, const struct mat *m, const struct ac
     size_t bytes = (size_t)(m->cols / size) * (size_t)record_of(f, m), at = acts_base(a, at_tile);
     const uint8_t *record[2] = {m->data + (size_t)g * bytes, m->data + (size_t)(alone ? g : g + 1) * bytes};
     const uint8_t *next = record[0] + (g + 2 < g1 ? 2 * bytes : 0);
-    memset(acc, 0, (size_t)n * 16 * sizeof *acc);
+    __m256 zero = _mm256_setzero_ps();
+    __asm__("" : "+x"(zero));  // a call of memset would cost more than these stores
+    for (int k = 0; k < 2 * n; k++)
+        _mm256_store_ps(acc + 8 * k, zero);
     for (int i = 0; i < m->cols / size; i++) {
         struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
         for (int b = 0; b < size / 32; b++, at += (size_t)n) {

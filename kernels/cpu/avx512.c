@@ -64,6 +64,7 @@ static const struct mat_ops mat_ops = {
     .quantize = quantize,
     .widen = widen,
     .wide_bytes = 32,
+    .quantize_rows = avx512_quantize_rows,
     .chain_f32 = avx512_float_f32,
     .chain_f16 = avx512_float_f16,
     .chain_bf16 = avx512_float_bf16,

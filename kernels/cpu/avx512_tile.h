@@ -113,8 +113,10 @@ INLINE void pair_of_groups(enum mat_form f, int few, const struct mat *m, const 
     __m512 sum[FEW_TOKENS];
     for (int k = 0; k < few; k++)
         sum[k] = _mm512_setzero_ps();
-    if (!few)
-        memset(acc, 0, (size_t)n * 16 * sizeof *acc);
+    __m512 zero = _mm512_setzero_ps();
+    __asm__("" : "+v"(zero));  // a call of memset would cost more than these stores
+    for (int k = 0; k < n && !few; k++)
+        _mm512_store_ps(acc + 16 * k, zero);
     for (int i = 0; i < records; i++) {
         struct scales numbers[2] = {load_numbers(f, m, record[0]), load_numbers(f, m, record[1])};
         for (int b = 0; b < size / 32; b++, at += (size_t)n) {

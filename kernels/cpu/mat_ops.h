@@ -5,7 +5,7 @@
 
 #include "kernels/mat.h"
 
-enum { MAT_BLOCK = 32, MAT_WIDE = 32, ACT_TILE = 64 };
+enum { MAT_WIDE = 32, ACT_TILE = 64 };
 
 struct mat_ops {
     // One token's blocks to int8: block b's entries lie b * stride further (q: b * stride * 32, pairs: 2 * b * stride).
@@ -19,6 +19,8 @@ struct mat_ops {
     // those of wide, which has wide_bytes an entry. NULL: not used.
     void (*widen)(const int8_t *q, size_t at, int nblocks, int stride, void *wide);
     int wide_bytes;
+    // Both for n tokens of one tile, a multiple of 8, of rows of ldx floats, whose entries begin at `at`. NULL: one by one.
+    void (*quantize_rows)(const struct acts *a, const float *x, int ldx, int n, int nblocks, int stride, size_t at);
     // Continues the chains of 8*ng rows and n tokens over k elements: acc[t][row] += w[k][row] * x[t][k]. The rows of
     // one k lie side by side, `width` elements between k; w is f32, f16 or bf16.
     void (*chain_f32)(float *acc, int ldacc, const void *w, int width, int ng, const float *x, int ldx, int n, int k);

@@ -28,6 +28,11 @@ INLINE vec vec_fma(vec a, vec b, vec c) { return f8_fma(a, b, c); }
 INLINE vec vec_max(vec a, vec b) { return f8_max(a, b); }
 INLINE vec vec_exp(vec x) { return exp8(x); }
 INLINE vec vec_exp_below(vec x) { return exp8_below(x); }
+INLINE void vec_exp_below4(vec x[4])
+{
+    for (int j = 0; j < 4; j++)
+        x[j] = exp8_below(x[j]);
+}
 INLINE float vec_tree16(const vec *v) { return f8_tree(f8_add(v[0], v[1])); }
 INLINE float vec_top(vec v) { return f8_top(v); }
 INLINE float vec_of_f16(uint16_t h) { return of_f16(h); }

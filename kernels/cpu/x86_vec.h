@@ -76,6 +76,12 @@ VEC_INLINE vec vec_exp_below(vec x)
     return _mm512_maskz_mul_ps(keep, p, _mm512_castsi512_ps(bits));
 }
 
+VEC_INLINE void vec_exp_below4(vec x[4])  // 512 bits are two vectors already
+{
+    for (int j = 0; j < 4; j++)
+        x[j] = vec_exp_below(x[j]);
+}
+
 // Lanes whose number plus `at` lies outside first..last become `other`.
 VEC_INLINE vec vec_inside(vec v, int at, int first, int last, vec other)
 {
@@ -120,6 +126,7 @@ VEC_INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 VEC_INLINE vec vec_max(vec a, vec b) { return _mm256_max_ps(a, b); }
 VEC_INLINE vec vec_exp(vec x) { return exp8(x); }
 VEC_INLINE vec vec_exp_below(vec x) { return exp8_below(x); }
+VEC_INLINE void vec_exp_below4(vec x[4]) { exp8_below4(x); }
 
 VEC_INLINE vec vec_inside(vec v, int at, int first, int last, vec other)
 {

@@ -54,6 +54,8 @@ struct sampling {
 enum grammar_kind {
     GRAMMAR_NONE, GRAMMAR_JSON_SCHEMA, GRAMMAR_JSON_OBJECT, GRAMMAR_REGEX, GRAMMAR_CHOICE, GRAMMAR_GBNF, GRAMMAR_STRUCTURE
 };
+enum { GRAMMAR_MAX_TEXT = 1 << 20 };  // bytes
+
 struct grammar_request {
     enum grammar_kind kind;
     const char *text;

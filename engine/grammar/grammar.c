@@ -18,7 +18,7 @@
 #include "engine/grammar/structure.h"
 #include "engine/grammar/token_mask.h"
 
-enum { CACHE_ENTRIES = 64, CACHE_BYTES = 64 << 20, MAX_CHOICES = 10000, MAX_TEXT = 1 << 20 };
+enum { CACHE_ENTRIES = 64, CACHE_BYTES = 64 << 20, MAX_CHOICES = 10000 };
 
 struct grammar {
     atomic_int references;
@@ -90,8 +90,8 @@ static err_code compile_schema(const struct grammar_request *r, struct nodes *g,
 
 static err_code compile(const struct grammar_request *r, struct nodes *g, uint32_t *ret_root, err *e)
 {
-    if (r->len > MAX_TEXT)
-        return err_set(e, ERR_TOO_LARGE, "a text of %zu bytes, at most %d", r->len, MAX_TEXT);
+    if (r->len > GRAMMAR_MAX_TEXT)
+        return err_set(e, ERR_TOO_LARGE, "a text of %zu bytes, at most %d", r->len, GRAMMAR_MAX_TEXT);
     switch (r->kind) {
     case GRAMMAR_JSON_SCHEMA:
     case GRAMMAR_JSON_OBJECT: return compile_schema(r, g, ret_root, e);

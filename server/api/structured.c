@@ -26,8 +26,39 @@ static void set(struct reader *r, const char *field, enum grammar_kind kind, con
     *r->out = (struct grammar_request){kind, arena_strndup(r->arena, text, len), len, arena_strdup(r->arena, field), NULL};
 }
 
+// Bytes that a value has at least, as JSON; beyond what a form may have it is not looked at any further.
+static size_t weight(const json_t *v)
+{
+    size_t sum = json_is_string(v) ? json_string_length(v) : 1, i;
+    const char *key;
+    const json_t *one;
+    json_object_foreach((json_t *)v, key, one) {
+        if (sum > GRAMMAR_MAX_TEXT)
+            break;
+        sum += strlen(key) + weight(one);
+    }
+    json_array_foreach(v, i, one) {
+        if (sum > GRAMMAR_MAX_TEXT)
+            break;
+        sum += weight(one);
+    }
+    return sum;
+}
+
+// What the engine would refuse is not written out here: that takes the loop's time.
+static bool too_long(struct reader *r, const char *field, size_t len)
+{
+    if (len <= GRAMMAR_MAX_TEXT)
+        return false;
+    api_fields_fail(r->f, "invalid_value", field, "Invalid '%s': string too long. Expected at most %d bytes in all.", field,
+                    GRAMMAR_MAX_TEXT);
+    return true;
+}
+
 static void set_json(struct reader *r, const char *field, enum grammar_kind kind, const json_t *v)
 {
+    if (too_long(r, field, weight(v)))
+        return;
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
     if (text)
         set(r, field, kind, text, strlen(text));
@@ -38,10 +69,10 @@ static void set_json(struct reader *r, const char *field, enum grammar_kind kind
 
 static void set_text(struct reader *r, const char *field, enum grammar_kind kind, const json_t *v)
 {
-    if (json_is_string(v))
-        set(r, field, kind, json_string_value(v), json_string_length(v));
-    else
+    if (!json_is_string(v))
         api_fields_wrong_type(r->f, v, field, "a string");
+    else if (!too_long(r, field, json_string_length(v)))
+        set(r, field, kind, json_string_value(v), json_string_length(v));
 }
 
 // A schema, or its text.
@@ -49,10 +80,10 @@ static void set_schema(struct reader *r, const char *field, const json_t *v)
 {
     if (json_is_object(v) || json_is_boolean(v))
         set_json(r, field, GRAMMAR_JSON_SCHEMA, v);
-    else if (json_is_string(v))
-        set(r, field, GRAMMAR_JSON_SCHEMA, json_string_value(v), json_string_length(v));
-    else
+    else if (!json_is_string(v))
         api_fields_wrong_type(r->f, v, field, "an object");
+    else if (!too_long(r, field, json_string_length(v)))
+        set(r, field, GRAMMAR_JSON_SCHEMA, json_string_value(v), json_string_length(v));
 }
 
 // The form before `format` was there, {"structures": [{"begin", "schema", "end"}], "triggers": [TEXT]}, as it is now.
@@ -71,6 +102,8 @@ static json_t *of_structures(const json_t *tag)
 // A structural tag, or its text.
 static void set_structure(struct reader *r, const char *field, const json_t *v)
 {
+    if (json_is_string(v) && too_long(r, field, json_string_length(v)))
+        return;
     json_t *parsed = json_is_string(v) ? json_loadb(json_string_value(v), json_string_length(v), 0, NULL) : NULL;
     const json_t *tag = parsed ? parsed : v;
     json_t *old = json_is_array(json_object_get(tag, "structures")) ? of_structures(tag) : NULL;

@@ -133,8 +133,3 @@ bool map_get(const struct map *m, const char *key, size_t len, uint32_t *ret_val
     *ret_value = s->value;
     return true;
 }
-
-size_t map_size(const struct map *m)
-{
-    return m->size;
-}

@@ -16,7 +16,6 @@ void map_free(struct map *m);
 // Adds or replaces. Returns true when the key was new.
 bool map_put(struct map *m, const char *key, size_t len, uint32_t value);
 bool map_get(const struct map *m, const char *key, size_t len, uint32_t *ret_value);
-size_t map_size(const struct map *m);
 
 // Keyed hash of a byte string; stable within one process only.
 uint64_t map_hash(const void *key, size_t len);

@@ -63,26 +63,10 @@ void *queue_pop(struct queue *q)
     return item;
 }
 
-void *queue_try_pop(struct queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    void *item = take(q);
-    pthread_mutex_unlock(&q->lock);
-    return item;
-}
-
 void queue_close(struct queue *q)
 {
     pthread_mutex_lock(&q->lock);
     q->closed = true;
     pthread_cond_broadcast(&q->filled);
     pthread_mutex_unlock(&q->lock);
-}
-
-size_t queue_length(struct queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    size_t n = q->len;
-    pthread_mutex_unlock(&q->lock);
-    return n;
 }

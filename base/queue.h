@@ -14,6 +14,4 @@ void queue_free(struct queue *q);  // nobody may be waiting in it
 
 bool queue_push(struct queue *q, void *item);  // false: full or closed; item is not NULL
 void *queue_pop(struct queue *q);              // waits; NULL: closed and empty
-void *queue_try_pop(struct queue *q);          // NULL: empty now
 void queue_close(struct queue *q);             // no more pushes; waiting poppers wake
-size_t queue_length(struct queue *q);

@@ -84,10 +84,3 @@ size_t memory_used(struct memory *m, enum memory_account a)
     pthread_mutex_unlock(&m->lock);
     return used;
 }
-
-const char *memory_account_name(enum memory_account a)
-{
-    static const char *const names[] = {
-        [MEMORY_WEIGHTS] = "weights", [MEMORY_KV] = "kv", [MEMORY_STEP] = "step", [MEMORY_WORKS] = "works"};
-    return names[a];
-}

@@ -46,4 +46,3 @@ void memory_give(struct memory *m, enum memory_account a, size_t bytes);
 size_t memory_left(struct memory *m);
 size_t memory_total(const struct memory *m);
 size_t memory_used(struct memory *m, enum memory_account a);
-const char *memory_account_name(enum memory_account a);

@@ -172,7 +172,7 @@ err_code auth_read(const struct auth_sources *from, struct auth_table **ret_tabl
     return ERR_OK;
 }
 
-struct auth_table *auth_ref(struct auth_table *t)
+static struct auth_table *auth_ref(struct auth_table *t)
 {
     atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
     return t;
@@ -280,7 +280,8 @@ static bool is_host_text(const char *s, size_t n)
     return n > 0;
 }
 
-bool auth_is_loopback(const char *host, size_t n)
+// "127.0.0.1", "127.8.8.8", "::1", "localhost", "x.localhost"; n bytes, without brackets or port.
+static bool is_loopback(const char *host, size_t n)
 {
     char text[64];
     if (n >= sizeof text || !is_host_text(host, n))
@@ -323,7 +324,7 @@ bool auth_host_ok(const struct auth *a, const char *host)
     size_t n;
     if (!split_host(host, &name, &n))
         return false;
-    if (auth_is_loopback(name, n))
+    if (is_loopback(name, n))
         return true;
     for (int i = 0; i < a->nhosts; i++)
         if (!strcmp(a->hosts[i], "*") || (strlen(a->hosts[i]) == n && !strncasecmp(a->hosts[i], name, n)))

@@ -32,7 +32,6 @@ struct auth_table {
 // Reads everything. Errors: ERR_INVALID (an empty key, a line of the file, a name twice), ERR_NOT_FOUND, ERR_IO and the
 // store's. Any thread, but not the loop's: it waits for the disk.
 MUST_CHECK err_code auth_read(const struct auth_sources *from, struct auth_table **ret_table, err *e);
-struct auth_table *auth_ref(struct auth_table *t);
 void auth_unref(struct auth_table *t);  // accepts NULL
 
 // The key that was given; NULL: none is equal. One hash for each salt, then the digests of all keys, in constant time.
@@ -66,5 +65,3 @@ const char *auth_bearer(const char *authorization);
 // own name point at 127.0.0.1 (DNS rebinding) cannot send.
 bool auth_host_ok(const struct auth *a, const char *host);
 bool auth_origin_ok(const struct auth *a, const char *origin);
-// "127.0.0.1", "127.8.8.8", "::1", "localhost", "x.localhost"; n bytes, without brackets or port.
-bool auth_is_loopback(const char *host, size_t n);

@@ -218,14 +218,6 @@ err_code upload_finish(struct upload *u, err *e)
     return rc;
 }
 
-const char *upload_text(const struct upload *u, const char *name)
-{
-    for (int i = 0; i < u->nfields; i++)
-        if (!strcmp(u->fields[i].name, name))
-            return u->fields[i].len ? u->fields[i].value : NULL;
-    return NULL;
-}
-
 static bool is_element(const char *field, const char *name)
 {
     size_t n = strlen(name);

@@ -50,8 +50,6 @@ MUST_CHECK err_code upload_new(struct arena *a, const char *content_type, const 
 MUST_CHECK err_code upload_add(struct upload *u, const char *data, size_t n, err *e);
 MUST_CHECK err_code upload_finish(struct upload *u, err *e);
 
-// The first field with this name; NULL: absent or empty, which mean the same.
-const char *upload_text(const struct upload *u, const char *name);
 // All values of an array: fields "name", "name[]" and "name[0]" in the order they came, a value that is a JSON list or
 // has commas left as it is. Returns how many there are; at most max are written.
 int upload_list(const struct upload *u, const char *name, const char **ret_values, int max);

@@ -20,11 +20,6 @@ void wire_init(struct wire *w, int epoll, const struct wire_address *to, const s
     w->ud = ud;
 }
 
-bool wire_busy(const struct wire *w)
-{
-    return w->state != WIRE_IDLE;
-}
-
 void wire_close(struct wire *w, bool reset)
 {
     if (w->fd >= 0) {
@@ -244,7 +239,7 @@ void wire_ready(struct wire *w, unsigned events)
     static char data[65536];
     if (w->fd < 0)
         return;
-    if ((events & EPOLLOUT) && wire_busy(w) && w->sent < w->out_len)
+    if ((events & EPOLLOUT) && w->state != WIRE_IDLE && w->sent < w->out_len)
         send_rest(w);
     if (!(events & (EPOLLIN | EPOLLERR | EPOLLHUP)))
         return;

@@ -58,4 +58,3 @@ void wire_init(struct wire *w, int epoll, const struct wire_address *to, const s
 void wire_start(struct wire *w, const char *bytes, size_t len);
 void wire_ready(struct wire *w, unsigned events);
 void wire_close(struct wire *w, bool reset);  // reset: RST instead of FIN
-bool wire_busy(const struct wire *w);

@@ -20,7 +20,7 @@ void charset_add(struct charset *s, uint32_t lo, uint32_t hi)
     s->ranges[s->n++] = (struct char_range){lo, hi};
 }
 
-void charset_add_set(struct charset *s, const struct charset *other)
+static void add_set(struct charset *s, const struct charset *other)
 {
     for (uint32_t i = 0; i < other->n; i++)
         charset_add(s, other->ranges[i].lo, other->ranges[i].hi);
@@ -109,7 +109,7 @@ bool charset_add_escape(struct charset *s, char letter)
         charset_add(&set, r[i].lo, r[i].hi);
     if (!(letter & 0x20))
         charset_negate(&set);
-    charset_add_set(s, &set);
+    add_set(s, &set);
     charset_done(&set);
     return true;
 }

@@ -16,7 +16,6 @@ struct charset {
 };
 
 void charset_add(struct charset *s, uint32_t lo, uint32_t hi);
-void charset_add_set(struct charset *s, const struct charset *other);
 void charset_settle(struct charset *s);   // sorts and joins; the others but add expect it
 void charset_negate(struct charset *s);
 void charset_fold(struct charset *s);     // adds the other case of every letter

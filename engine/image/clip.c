@@ -221,14 +221,6 @@ static struct net *plan(const struct clip *c, int texts, int lanes)
     return n;
 }
 
-size_t clip_bytes(const struct clip *c, int n, int lanes)
-{
-    struct net *net = plan(c, n, lanes);
-    size_t bytes = net_bytes(net);
-    net_free(net);
-    return bytes;
-}
-
 err_code clip_plan(const struct clip *c, int n, int lanes, struct net **ret_net, err *e)
 {
     if (n < 1 || n > MOST_TEXTS)

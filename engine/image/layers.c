@@ -129,7 +129,6 @@ static err_code open_time(const struct layers_file *f, const char *name, int tim
     for (int i = 0; i < r->cout; i++)
         bias[i] = r->time.bias[i] + r->conv1.bias[i];
     r->time.bias = bias;
-    r->has_time = true;
     return ERR_OK;
 }
 

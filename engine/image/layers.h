@@ -30,7 +30,7 @@ struct layers_resnet {
     struct layers_conv conv1, conv2;
     struct linear time;      // its bias includes conv1's
     struct linear shortcut;  // 1x1
-    bool has_time, has_shortcut;
+    bool has_shortcut;
 };
 
 // ---- opening. `name` is the layer's name in the file, without ".weight".

@@ -49,7 +49,6 @@ MUST_CHECK err_code clip_open(const struct weights *w, const struct cpu_ops *ops
                               struct clip **ret_clip, struct packed **ret_packed, err *e);
 void clip_close(struct clip *c);
 const struct clip_info *clip_info(const struct clip *c);
-size_t clip_bytes(const struct clip *c, int n, int lanes);  // what clip_plan will hold
 MUST_CHECK err_code clip_plan(const struct clip *c, int n, int lanes, struct net **ret_net, err *e);
 // ids [n][positions], each in [0, vocab); out [n][positions][dim].
 void clip_start(struct net *net, const int32_t *ids, float *out);

@@ -58,8 +58,9 @@ static const struct pipeline *pipeline_of(const struct model *m)
 
 // ---- random numbers
 
-// Box and Muller: elements 2j and 2j + 1 share two uniform numbers.
-float pipeline_normal(uint64_t seed, uint64_t stream, uint64_t k)
+// Element k of a stream (0: the first latents; i + 1: noise of step i) of the standard normal distribution. Box and Muller:
+// elements 2j and 2j + 1 share two uniform numbers.
+static float normal(uint64_t seed, uint64_t stream, uint64_t k)
 {
     uint64_t j = k & ~(uint64_t)1;
     double u = 1 - rng_unit(seed, stream, j), v = 2 * M_PI * rng_unit(seed, stream, j + 1);
@@ -280,7 +281,7 @@ static float noise_at(const struct picturing *g, size_t k)
     int steps = i->steps ? i->steps : g->p->steps;
     if (i->step_noise)
         return g->call < steps ? i->step_noise[(size_t)g->call * g->elements + k] : 0;
-    return pipeline_normal(seed_of(g), 1 + (uint64_t)g->call, k);
+    return normal(seed_of(g), 1 + (uint64_t)g->call, k);
 }
 
 static void scale_input(struct picturing *g, int call, size_t lo, size_t hi)
@@ -371,7 +372,7 @@ static void start_picture(struct picturing *g)
     float initial = (float)schedule_initial(g->schedule);
     const float *given = g->image->latents;
     for (size_t k = 0; k < g->elements; k++)
-        g->x[k] = (given ? given[k] : pipeline_normal(seed_of(g), 0, k)) * initial;
+        g->x[k] = (given ? given[k] : normal(seed_of(g), 0, k)) * initial;
     for (int i = 0; i < schedule_buffers(g->schedule); i++)
         memset(g->state.buffer[i], 0, g->elements * sizeof(float));
     scale_input(g, 0, 0, g->elements);

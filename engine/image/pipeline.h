@@ -49,5 +49,3 @@ void pipeline_free(struct work *w);
 // many of the text were there, with begin and end; *ret_dropped: how many did not fit and were left out.
 MUST_CHECK err_code pipeline_encode(const struct pipeline *p, const char *text, int32_t *ids, int *ret_tokens,
                                     int *ret_dropped, err *e);
-// A number of the standard normal distribution: element k of stream s (0: first latents; i + 1: noise of step i).
-float pipeline_normal(uint64_t seed, uint64_t stream, uint64_t k);

@@ -789,11 +789,6 @@ double schedule_noise_scale(const struct schedule *s, int i)
     return s->call[i].nn;
 }
 
-bool schedule_takes_noise(const struct schedule *s)
-{
-    return s->kind == ANCESTRAL || s->sde;
-}
-
 // ---- one step
 
 static double clip(double v, double range)

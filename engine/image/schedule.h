@@ -48,7 +48,6 @@ double schedule_initial(const struct schedule *s);                // standard de
 double schedule_timestep(const struct schedule *s, int i);        // what the denoiser is told
 double schedule_input_scale(const struct schedule *s, int i);     // the denoiser sees x times this
 double schedule_noise_scale(const struct schedule *s, int i);     // 0: step i adds no noise
-bool schedule_takes_noise(const struct schedule *s);              // whether any step does
 
 // Elements lo..hi of step i, which must follow step i-1 on the same elements: x becomes the next latents. noise may be NULL when
 // schedule_noise_scale is 0. x0: the denoised latents as predicted by this step; NULL: not wanted.

@@ -19,7 +19,6 @@ struct maker {
     const struct answer_ask *ask;
     bool required, single;
     size_t bytes, parts, memory, work, steps;  // what the schemas have taken so far; what they may still cost
-    bool open_ended;  // some arguments cannot be given a form, and need none
     err *e;
 };
 
@@ -302,7 +301,6 @@ static json_t *loose_arguments(struct maker *m)
         return json_pack("{s:s, s:{s:s}}", "type", "json_schema", "json_schema", "type", "object");
     if (m->s->form != FORM_PYTHON && !blank(m->s->mark[MARK_CALL_END]))
         return any_text();
-    m->open_ended = true;
     return NULL;
 }
 
@@ -317,7 +315,7 @@ static bool takes_nothing(const json_t *schema)
            !json_array_size(json_object_get(schema, "required")) && (!more || json_is_false(more));
 }
 
-// NULL with an error, or with m->open_ended.
+// NULL with an error; without one: they cannot be given a form, and need none.
 static json_t *arguments(struct maker *m, json_t *function, size_t index)
 {
     char field[64];

@@ -355,7 +355,6 @@ static void find_turn(struct probe *p, unsigned flags)
 struct seen {
     const char *from, *to;      // name and arguments and what is between them, or the object that holds both
     const char *name, *name_end, *args, *args_end;
-    const char *name_key, *args_key;  // FORM_OBJECT
 };
 
 // JSON at p, and how long it is; NULL: none. A new reference.

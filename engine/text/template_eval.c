@@ -190,13 +190,15 @@ static struct value eval_filter(struct run *r, const struct node *n, struct fram
     return template_ops_call(r, n->def, v, &a);
 }
 
+static struct value call_value(struct run *r, struct value callee, const struct args *a);
+
 static struct value eval_call(struct run *r, const struct node *n, struct frame *f, const struct kwarg *extra)
 {
     struct value callee = eval(r, n->a, f);
     struct args a;
     eval_args(r, n, f, extra, &a);
     r->line = n->line;
-    return r->failed ? callee : template_eval_call(r, callee, &a);
+    return r->failed ? callee : call_value(r, callee, &a);
 }
 
 static struct value eval_node(struct run *r, const struct node *n, struct frame *f)
@@ -355,7 +357,7 @@ static struct value call_macro(struct run *r, const struct macro *m, const struc
 
 static enum flow run_loop(struct run *r, const struct node *n, struct frame *f, struct value over, int depth0);
 
-struct value template_eval_call(struct run *r, struct value callee, const struct args *a)
+static struct value call_value(struct run *r, struct value callee, const struct args *a)
 {
     if (callee.type == V_FUNC)
         return template_ops_call(r, callee.func->def, callee.func->self, a);

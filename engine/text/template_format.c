@@ -76,6 +76,8 @@ static void repr_str(struct run *r, struct out *o, const struct str *s)
     template_value_out(r, o, &quote, 1, first);
 }
 
+static void repr_value(struct run *r, struct out *o, struct value v, bool untrusted);
+
 static void repr_dict(struct run *r, struct out *o, const struct dict *d, bool untrusted)
 {
     untrusted |= d->untrusted;
@@ -83,9 +85,9 @@ static void repr_dict(struct run *r, struct out *o, const struct dict *d, bool u
     for (size_t i = 0; i < d->n && !r->failed; i++) {
         if (i)
             text(r, o, ", ", untrusted);
-        template_format_repr(r, o, d->e[i].k, untrusted);
+        repr_value(r, o, d->e[i].k, untrusted);
         text(r, o, ": ", untrusted);
-        template_format_repr(r, o, d->e[i].v, untrusted);
+        repr_value(r, o, d->e[i].v, untrusted);
     }
     text(r, o, "}", untrusted);
 }
@@ -118,14 +120,14 @@ static void repr_seq(struct run *r, struct out *o, const struct seq *s, bool unt
     for (size_t i = 0; i < s->n && !r->failed; i++) {
         if (i)
             text(r, o, ", ", untrusted);
-        template_format_repr(r, o, s->v[i], untrusted);
+        repr_value(r, o, s->v[i], untrusted);
     }
     if (s->kind == SEQ_TUPLE && s->n == 1)
         text(r, o, ",", untrusted);
     text(r, o, close[s->kind], untrusted);
 }
 
-void template_format_repr(struct run *r, struct out *o, struct value v, bool untrusted)
+static void repr_value(struct run *r, struct out *o, struct value v, bool untrusted)
 {
     char number[40];
     if (template_value_enter(r) && template_value_charge(r, 0)) {
@@ -184,7 +186,7 @@ void template_format_print(struct run *r, struct out *o, struct value v)
     if (v.type == V_STR)
         template_value_out_str(r, o, v.s);
     else if (v.type != V_UNDEF)
-        template_format_repr(r, o, v, false);
+        repr_value(r, o, v, false);
 }
 
 struct value template_format_str(struct run *r, struct value v)
@@ -413,7 +415,7 @@ static void percent_field(struct run *r, struct out *o, const struct str *fmt, s
         s.align = '>';
     if (s.type == 'r') {
         struct out repr = {0};
-        template_format_repr(r, &repr, v, false);
+        repr_value(r, &repr, v, false);
         v = template_value_out_take(r, &repr);
     } else if (s.type == 's') {
         v = template_format_str(r, v);
@@ -552,7 +554,7 @@ static void braces_field(struct run *r, struct out *o, const struct str *field, 
         return;
     struct out text_of = {0};
     if (conversion == 'r' || conversion == 'a')
-        template_format_repr(r, &text_of, v, false);
+        repr_value(r, &text_of, v, false);
     else if (conversion == 's' || !spec_text.len)
         template_format_print(r, &text_of, v);
     else {

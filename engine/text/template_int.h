@@ -177,8 +177,6 @@ struct template {
 // Tokens of a template in the arena, the last one T_EOF. The source is already checked UTF-8 with LF line ends.
 err_code template_lex(struct arena *arena, const char *source, size_t len, struct token **ret_tokens, size_t *ret_n,
                       err *e);
-// A string constant in a template's arena.
-struct value template_parse_const(struct arena *arena, const char *p, size_t len);
 
 // ---- one render
 
@@ -215,7 +213,6 @@ void template_value_out(struct run *r, struct out *o, const char *p, size_t n, b
 void template_value_out_str(struct run *r, struct out *o, const struct str *s);
 void template_value_out_sub(struct run *r, struct out *o, const struct str *s, size_t from, size_t to);  // bytes
 struct value template_value_out_take(struct run *r, struct out *o);  // as a string; o is empty again
-void template_value_out_done(struct run *r, struct out *o);
 
 struct value template_value_str(struct run *r, const char *p, size_t len, bool untrusted);  // borrows p
 struct value template_value_text(struct run *r, const char *s);  // trusted, borrows s
@@ -248,7 +245,6 @@ const char *template_value_type(struct value v);  // Python's name of the type
 struct value template_value_undefined(struct run *r, struct value v);  // fails with what is undefined
 
 void template_format_print(struct run *r, struct out *o, struct value v);  // str(v)
-void template_format_repr(struct run *r, struct out *o, struct value v, bool untrusted);
 struct value template_format_str(struct run *r, struct value v);
 int template_format_float(double f, char out[40]);
 struct value template_format_percent(struct run *r, const struct str *fmt, struct value args);
@@ -297,4 +293,3 @@ struct value template_text_pad(struct run *r, const struct str *s, int64_t width
 
 // ---- template_eval.c
 void template_eval_body(struct run *r, const struct node *body, struct frame *f);
-struct value template_eval_call(struct run *r, struct value callee, const struct args *a);

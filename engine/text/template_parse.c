@@ -178,7 +178,7 @@ static void add_kw(struct parser *p, struct node *n, struct value name, struct n
     n->kw[n->nkw++] = (struct node_kw){name, value};
 }
 
-struct value template_parse_const(struct arena *arena, const char *p, size_t len)
+static struct value text_const(struct arena *arena, const char *p, size_t len)
 {
     struct str *s = arena_alloc(arena, sizeof *s);
     *s = (struct str){.p = p, .len = len};
@@ -208,9 +208,9 @@ static struct value name_text(struct parser *p)  // the current name as a string
 {
     if (p->tok->type != T_NAME) {
         expect(p, T_NAME);
-        return template_parse_const(p->arena, "", 0);
+        return text_const(p->arena, "", 0);
     }
-    struct value v = template_parse_const(p->arena, p->tok->s.p, p->tok->s.len);
+    struct value v = text_const(p->arena, p->tok->s.p, p->tok->s.len);
     next(p);
     return v;
 }
@@ -308,7 +308,7 @@ static struct node *dict(struct parser *p)  // N_DICT: kids key, value, key, val
 static struct node *string(struct parser *p)  // neighbours are one
 {
     if (p->tok[1].type != T_STRING) {
-        struct value v = template_parse_const(p->arena, p->tok->s.p, p->tok->s.len);
+        struct value v = text_const(p->arena, p->tok->s.p, p->tok->s.len);
         next(p);
         return constant(p, v);
     }
@@ -320,7 +320,7 @@ static struct node *string(struct parser *p)  // neighbours are one
         memcpy(text + k, p->tok->s.p, p->tok->s.len);
         k += p->tok->s.len;
     }
-    return constant(p, template_parse_const(p->arena, text, n));
+    return constant(p, text_const(p->arena, text, n));
 }
 
 static struct node *name_or_constant(struct parser *p, bool ns)
@@ -472,7 +472,7 @@ static void dotted_name(struct parser *p, struct node *n)
         struct value part = name_text(p);
         const struct str *a = n->value.s, *b = part.s;
         char *both = arena_printf(p->arena, "%.*s.%.*s", (int)a->len, a->p, (int)b->len, b->p);
-        n->value = template_parse_const(p->arena, both, strlen(both));
+        n->value = text_const(p->arena, both, strlen(both));
     }
 }
 
@@ -826,7 +826,7 @@ static struct node *parse_call_block(struct parser *p)
 {
     struct node *n = node(p, N_CALLBLOCK);
     n->b = node(p, N_MACRO);
-    n->b->value = template_parse_const(p->arena, "caller", 6);
+    n->b->value = text_const(p->arena, "caller", 6);
     if (p->tok->type == T_LPAREN)
         signature(p, n->b);
     n->a = expression(p);
@@ -933,7 +933,7 @@ static struct node *sub_parse(struct parser *p, const char *const *ends)
     while (p->tok->type != T_EOF) {
         if (p->tok->type == T_TEXT) {  // N_TEXT: value
             struct node *text = node(p, N_TEXT);
-            text->value = template_parse_const(p->arena, p->tok->s.p, p->tok->s.len);
+            text->value = text_const(p->arena, p->tok->s.p, p->tok->s.len);
             add_kid(p, n, text);
             next(p);
         } else if (skip_type(p, T_VAR_BEGIN)) {

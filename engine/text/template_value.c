@@ -148,7 +148,7 @@ void template_value_out_sub(struct run *r, struct out *o, const struct str *s, s
         add(r, o, s->p + from, to - from, s->mask ? s->mask + from : NULL, s->untrusted);
 }
 
-void template_value_out_done(struct run *r, struct out *o)
+static void out_done(struct run *r, struct out *o)
 {
     r->bytes -= o->p ? o->cap * (o->mask ? 2 : 1) : 0;
     free(o->p);
@@ -166,7 +166,7 @@ struct value template_value_out_take(struct run *r, struct out *o)
         s->p = p;
         if (o->mask)
             s->mask = memcpy(template_value_alloc(r, o->len), o->mask, o->len);
-        template_value_out_done(r, o);
+        out_done(r, o);
     } else if (o->len) {
         s->p = o->p;
         s->mask = o->mask;
@@ -174,7 +174,7 @@ struct value template_value_out_take(struct run *r, struct out *o)
         arena_defer(&r->arena, release, o->mask);
         *o = (struct out){0};
     } else {
-        template_value_out_done(r, o);
+        out_done(r, o);
     }
     return (struct value){.type = V_STR, .s = s};
 }

@@ -70,7 +70,8 @@ static int digits5(const char *s)
     return n;
 }
 
-bool folder_split_name(const char *file, const char *suffix, int *ret_stem, int *ret_no, int *ret_of)
+// Numbers of "X-00002-of-00005<suffix>": false for other names. *ret_stem is the length of X.
+static bool split_name(const char *file, const char *suffix, int *ret_stem, int *ret_no, int *ret_of)
 {
     const size_t tail = strlen("-00001-of-00002");
     size_t n = strlen(file), m = strlen(suffix);
@@ -151,7 +152,7 @@ static err_code plan_gguf(const char *file, struct arena *a, struct folder_plan 
 {
     int stem, no, of;
     const char *name = folder_base(file);
-    if (!folder_split_name(name, ".gguf", &stem, &no, &of)) {
+    if (!split_name(name, ".gguf", &stem, &no, &of)) {
         one_file(p, file, a);
         return ERR_OK;
     }
@@ -208,7 +209,7 @@ static err_code plan_listing(const struct listing *l, struct arena *a, struct fo
         if (!ends_with(name, ".gguf"))
             continue;
         // Later parts of a set only matter when no other GGUF was found, so that a missing first part is reported.
-        if (folder_split_name(name, ".gguf", &stem, &no, &of) && no > 1) {
+        if (split_name(name, ".gguf", &stem, &no, &of) && no > 1) {
             found = found ? found : name;
             continue;
         }
@@ -258,7 +259,7 @@ static err_code plan_file(const char *path, struct arena *a, struct folder_plan 
         p->index = arena_strdup(a, path);
         return ERR_OK;
     }
-    if (folder_split_name(name, ".safetensors", &stem, &no, &of)) {
+    if (split_name(name, ".safetensors", &stem, &no, &of)) {
         p->index = folder_join(p->folder, arena_printf(a, "%.*s.safetensors.index.json", stem, name), a);
         if (!file_exists(p->index))
             return err_set(e, ERR_NOT_FOUND, "'%s' is missing: %s is one of %d shards", p->index, name, of);

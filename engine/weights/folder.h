@@ -30,6 +30,3 @@ const char *folder_base(const char *path); // the last part of a path
 
 // A shard's name from an index: a plain file name ending in .safetensors.
 bool folder_plain_name(const char *name);
-
-// Numbers of "X-00002-of-00005<suffix>": false for other names. *ret_stem is the length of X.
-bool folder_split_name(const char *file, const char *suffix, int *ret_stem, int *ret_no, int *ret_of);

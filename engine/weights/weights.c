@@ -480,19 +480,9 @@ bool weights_keys(const struct weights *w, const uint8_t **ret_keys, size_t *ret
     return true;
 }
 
-const struct tensor *weights_at_raw(const struct weights *w, size_t i)
-{
-    return i < w->directory.count ? &w->directory.all[i] : NULL;
-}
-
 void weights_set_survey(struct weights *w)
 {
     w->survey = true;
-}
-
-bool weights_is_survey(const struct weights *w)
-{
-    return w->survey;
 }
 
 err_code weights_read(const struct weights *w, const struct tensor *t, size_t begin, void *dst, size_t n, err *e)

@@ -80,12 +80,9 @@ const struct tensor *weights_find_raw(const struct weights *w, const char *name)
 
 // The GGUF file that the metadata is from, up to the end of its keys. False: it is config.json.
 bool weights_keys(const struct weights *w, const uint8_t **ret_keys, size_t *ret_len);
-// All tensors, also those of no storage type. NULL: past the end.
-const struct tensor *weights_at_raw(const struct weights *w, size_t i);
 
 // The model is opened only to see which tensors it uses (engine/blocks/loader.h): before its family is opened.
 void weights_set_survey(struct weights *w);
-bool weights_is_survey(const struct weights *w);
 // Reads bytes begin .. begin + n of a tensor into dst. Unlike touching t->data, which ends the process when the file
 // has been cut meanwhile, this is ERR_CORRUPT then; and it leaves no mapped pages behind. Any thread.
 MUST_CHECK err_code weights_read(const struct weights *w, const struct tensor *t, size_t begin, void *dst, size_t n,

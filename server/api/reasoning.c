@@ -10,7 +10,7 @@ static const struct {
     int max;
 } efforts[] = {{"none", 0}, {"minimal", 256}, {"low", 1024}, {"medium", -1}, {"high", -1}, {"xhigh", -1}, {"max", -1}};
 
-void api_reasoning_effort(struct fields *f, const char *path, const json_t *v, struct api_reasoning *r)
+static void read_effort(struct fields *f, const char *path, const json_t *v, struct api_reasoning *r)
 {
     const char *effort;
     if (!v || json_is_null(v) || !api_fields_as_string(f, v, path, &effort))
@@ -71,7 +71,7 @@ static void read_object(struct fields *f, struct api_reasoning *r)
     const json_t *o;
     if (!api_fields_object(f, "reasoning", &o))
         return;
-    api_reasoning_effort(f, "reasoning.effort", json_object_get(o, "effort"), r);
+    read_effort(f, "reasoning.effort", json_object_get(o, "effort"), r);
     read_budget(f, "reasoning.max_tokens", json_object_get(o, "max_tokens"), r);
     read_switch(f, "reasoning.enabled", json_object_get(o, "enabled"), r);
     const json_t *v = json_object_get(o, "exclude");
@@ -101,7 +101,7 @@ void api_reasoning_read(struct fields *f, struct api_reasoning *ret_reasoning)
                                           "thinking_budget_tokens"};
     struct api_reasoning *r = ret_reasoning;
     *r = (struct api_reasoning){.on = -1, .max = -1};
-    api_reasoning_effort(f, "reasoning_effort", api_fields_get(f, "reasoning_effort"), r);
+    read_effort(f, "reasoning_effort", api_fields_get(f, "reasoning_effort"), r);
     read_switch(f, "enable_thinking", api_fields_get(f, "enable_thinking"), r);
     read_thinking(f, r);
     read_object(f, r);

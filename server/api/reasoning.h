@@ -31,7 +31,5 @@ struct api_reasoning {
 };
 
 void api_reasoning_read(struct fields *f, struct api_reasoning *ret_reasoning);
-// An effort given elsewhere in the request.
-void api_reasoning_effort(struct fields *f, const char *path, const json_t *v, struct api_reasoning *r);
 // What the template is told; a new reference, NULL: nothing.
 json_t *api_reasoning_kwargs(const struct api_reasoning *r);

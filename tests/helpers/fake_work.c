@@ -133,7 +133,6 @@ struct speech {
     int nheard;  // further tokens come while a step waits for its turn
     float out[FAKE_WINDOW];
     int nout;
-    bool flush;
 };
 
 static int32_t letter(char c)

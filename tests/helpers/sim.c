@@ -69,10 +69,8 @@ static void on_token(struct sim_job *j, const struct event *ev)
         j->got[j->tokens++] = ev->tokens[i].token.id;
     if (j->first_s < 0)
         j->first_s = now;
-    else if (now - j->last_s > j->gap_s) {
+    else if (now - j->last_s > j->gap_s)
         j->gap_s = now - j->last_s;
-        j->gap_at_s = now;
-    }
     j->last_s = now;
     assert_false(atomic_load(&j->held));
     if (j->hold_at && j->tokens == j->hold_at) {

@@ -43,7 +43,7 @@ struct sim_job {
     int hold_at;            // after so many tokens its reader stops; 0: never
     double hold_s;          // for so long
     // seen; seconds after sim_run began
-    double begun_s, first_s, last_s, end_s, gap_s, gap_at_s;  // gap_s: the longest between two tokens, at gap_at_s
+    double begun_s, first_s, last_s, end_s, gap_s;  // gap_s: the longest between two tokens
     int tokens, ends;
     err_code error;
     // the helper's own

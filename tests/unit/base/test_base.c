@@ -146,7 +146,6 @@ static void maps(void **state)
     assert_false(map_put(m, "key 7", 5, 70));
     assert_true(map_put(m, "", 0, 5));
     assert_true(map_put(m, "a\0b", 3, 6));
-    assert_int_equal(map_size(m), 20002);
     uint32_t v = 0;
     assert_true(map_get(m, "key 7", 5, &v));
     assert_int_equal(v, 70);
@@ -185,10 +184,12 @@ static void queues(void **state)
     pthread_join(t, NULL);
     queue_free(q);
     q = queue_new(2);
-    assert_null(queue_try_pop(q));
     assert_true(queue_push(q, q) && queue_push(q, q));
     assert_false(queue_push(q, q));
-    assert_int_equal(queue_length(q), 2);
+    queue_close(q);
+    assert_ptr_equal(queue_pop(q), q);
+    assert_ptr_equal(queue_pop(q), q);
+    assert_null(queue_pop(q));
     queue_free(q);
 }
 

@@ -41,10 +41,11 @@ static void test_fields(void **state)
     assert_int_equal(add(u, FIELD("model", "tiny") FIELD("language", "") FIELD("g[]", "word") FIELD("g[0]", "segment")
                             FIELD("g", "a,b") FIELD("g[x]", "no") FIELD("go", "no") FIELD("", "no") FIELD("model", "two") "--B--", &e), ERR_OK);
     assert_int_equal(upload_finish(u, &e), ERR_OK);
-    assert_string_equal(upload_text(u, "model"), "tiny");
-    assert_null(upload_text(u, "language"));
-    assert_null(upload_text(u, "none"));
     const char *values[2];
+    assert_int_equal(upload_list(u, "model", values, 2), 2);
+    assert_string_equal(values[0], "tiny");
+    assert_int_equal(upload_list(u, "language", values, 2), 0);  // empty
+    assert_int_equal(upload_list(u, "none", values, 2), 0);
     assert_int_equal(upload_list(u, "g", values, 2), 3);
     assert_string_equal(values[0], "word");
     assert_string_equal(values[1], "segment");

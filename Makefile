@@ -58,7 +58,7 @@ PKG_CFLAGS = $(eval PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS)))$(PKG_CFL
 endif
 PKG_LIBS = $(eval PKG_LIBS := $(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 
-.PHONY: all help run test test-aarch64 check lint asan tsan fuzz bench install clean binaries test-binaries
+.PHONY: all help run test test-aarch64 lint asan tsan fuzz bench install clean binaries test-binaries
 .DEFAULT_GOAL := all
 
 all:
@@ -71,7 +71,7 @@ help:
 	@echo "make run MODEL=smollm2|PATH"
 	@echo "make test             build and run all tests (sets up what they need)"
 	@echo "make test-aarch64     kernels and base built for ARM, their tests under qemu"
-	@echo "make lint             layers, names, registries, sizes, shell scripts"
+	@echo "make lint             layers, names, registries, sizes, headers, shell scripts"
 	@echo "make asan, make tsan  the tests under AddressSanitizer+UBSan, ThreadSanitizer"
 	@echo "make fuzz SECONDS=60  every parser's fuzzer for that long"
 	@echo "make bench            the kernels; BENCH_MODELS=\"FILE...\" measures models, beside llama.cpp with PEERS=DIR (bench/README.md)"

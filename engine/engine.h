@@ -15,7 +15,7 @@
 // the task. Callbacks run on an engine thread: they must be short, must not wait, and may call only engine_cancel and engine_wake.
 // What an event points to lives until the callback returns.
 //
-// Nothing in an answer depends on what else runs (ARCHITECTURE §3): same task, same bits.
+// Nothing in an answer depends on what else runs (the exactness rule, README.md): same task, same bits.
 #pragma once
 
 #include <stdbool.h>

@@ -24,7 +24,7 @@ struct logit_bias {
     float bias;
 };
 
-// Field by field as in openai-api.md §2.1; defaults are task_new's.
+// The values are the defaults, which task_new sets.
 struct sampling {
     float temperature;  // 1; 0 is greedy
     float top_p;        // 1

@@ -22,7 +22,7 @@ struct quota;
 struct quota_account;
 
 enum {
-    QUOTA_RETRY_MAX_MS = 60000,  // clients take longer for never (openai-api.md §1.7)
+    QUOTA_RETRY_MAX_MS = 60000,  // OpenAI's clients do not heed longer waits
     QUOTA_ADDRESSES = 4096,
     QUOTA_NAME_MAX = 64,
 };

@@ -63,7 +63,8 @@ enum {
 // The threads are m's frames [0, n).
 const struct frame *machine_threads(const struct machine *m, uint32_t *ret_n);
 const struct frame *machine_slot(const struct machine *m, uint32_t slot);
-// Begins trying. What must differ from earlier texts is then not compared with those from before; see machine_uncertain.
+// Begins trying. What must differ from earlier texts is then not compared with those from before: machine_step's
+// *uncertain says so.
 void machine_try(struct machine *m);
 // Steps frames [first, first + n) with a byte; the result is appended and its size returned. *uncertain is set when the
 // step asked for earlier texts.

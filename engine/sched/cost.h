@@ -19,7 +19,7 @@
 // `scale` follows the ratio of measured to predicted time more quickly than the fit does: a busy neighbour shows there.
 // All predictions include it.
 //
-// The target is scheduling.md's: clamp(5 t, 0.4 T, max(T, 2 t)), t the time of the decoding rows alone and T the
+// The target is clamp(5 t, 0.4 T, max(T, 2 t)), t the time of the decoding rows alone and T the
 // configured step: a prompt stretches a fast step at most fivefold and a slow one twofold. Without decoding rows it is T.
 #pragma once
 

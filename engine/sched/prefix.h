@@ -13,7 +13,7 @@
 // The tree: a node is one full page, known by its parent and its 64 token ids, which are compared (a hash only finds the
 // candidates), or the partly filled last page of a sequence that ended: a tail, which is never shared, only copied from.
 // The root of a path is the cache salt and the adapter, so tasks with different ones never meet. A page that two sequences
-// computed is kept once: the second one changes over to the first's, which holds the same bits (ARCHITECTURE §3).
+// computed is kept once: the second one changes over to the first's, which holds the same bits.
 //
 // Pages: every page is free, in the tree only (evictable: nobody uses it), or used by sequences. A promise is a claim on
 // pages not taken yet; the sum of promises never exceeds free + evictable, so a sequence that stays within its promise

@@ -1,5 +1,10 @@
-// timing.h - when a task came to what, and its one end, counted in its model's metrics. The definitions are
-// scheduling.md §9's; a session without metrics counts nothing. Called by the thread that owns the session.
+// timing.h - when a task came to what, and its one end, counted in its model's metrics; a session without metrics counts
+// nothing. Called by the thread that owns the session. Times are clock_ns's, of the borders of steps.
+//
+// From arrival (the last byte of the request's body, task.arrived_ns) over the queue, the first admission and the first
+// token to the end: ttft_s arrival to first token, queue_s queue to admission, prefill_s admission to first token, decode_s
+// from there to the end, inference_s admission to end, e2e_s arrival to end. itl_s lies between two tokens of a choice; tokens of
+// one step are one gap and zeros, so that sums stay true. tpot_s is decode_s by the tokens of a choice after the first.
 #pragma once
 
 #include <stdint.h>

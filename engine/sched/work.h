@@ -8,7 +8,7 @@
 //
 // A step is at most about 100 ms of work, so that tasks interleave and a cancel takes effect after it; what takes longer
 // (an encoder, a denoiser) keeps its place in the work object and returns in between, when work_slice says so or
-// after a fixed share. Where it was cut, how many lanes ran and what else runs never change the numbers (ARCHITECTURE §3).
+// after a fixed share. Where it was cut, how many lanes ran and what else runs never change the numbers.
 //
 // Works of one model run side by side, a step of each in turn, at most ops->max_running of them; the others wait. A step
 // may use the model's one scratch (scratch_bytes) as long as nothing in it has to survive the step; what must survive

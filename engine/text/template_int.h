@@ -1,6 +1,6 @@
 // template_int.h - what the files of the template interpreter share; nobody else includes it.
 // lex -> parse -> (struct template, immutable) -> eval with one struct run a render. Values of a run live in its arena.
-// Errors are sticky: template_fail records the first one and everything after it returns at once, so functions return
+// Errors are sticky: template_value_fail records the first one and everything after it returns at once, so functions return
 // values, and loops look at r->failed. Text is UTF-8; indexes and lengths a template sees count characters.
 #pragma once
 

@@ -82,8 +82,8 @@ void api_fields_init(struct fields *f, struct request *r);
 // they fail.
 void api_fields_check(struct fields *f, const struct api_body *body);
 
-// Records a failure with status 400 unless there is one already. The text must suit a client that looks for words in it
-// (openai-api.md §1.6): what would mislead it is cut.
+// Records a failure with status 400 unless there is one already. Clients look for words in the text (api_fields_clean): what would
+// mislead them is cut.
 void api_fields_fail(struct fields *f, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void api_fields_fail_status(struct fields *f, int status, const char *code, const char *param, const char *fmt, ...)

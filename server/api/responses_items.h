@@ -2,7 +2,7 @@
 // make of it.
 //
 //     list = api_responses_items_list(&f, has_previous)        // "input" as an array of items; a new reference
-//     api_responses_items_references(list, each, ud)           // ids of items that lie in the store
+//     id = api_responses_items_reference(item)                 // of each: an item that lies in the store; or NULL
 //     items = ... earlier items, then list with its references replaced
 //     messages = api_responses_items_messages(&f, &reader, items, nearlier)
 //     kept = api_responses_items_kept(list)                    // as they are stored and listed

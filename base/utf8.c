@@ -1,7 +1,5 @@
 #include "base/utf8.h"
 
-#include <string.h>
-
 // What may follow a lead byte: number of continuation bytes and the range of the first of them (Unicode 15, table 3-7).
 struct lead {
     int more;

@@ -1,7 +1,6 @@
 // The decoder is fed, so it never seeks and never sees a length. Damage in the middle is skipped to the next frame.
 #include "codecs/mpeg.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 // See the header. Reads through the source a block at a time; nothing is allocated.
 #include "codecs/wav.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "codecs/audio_read.h"

@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

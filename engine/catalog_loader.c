@@ -2,7 +2,6 @@
 #include "engine/catalog_int.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "engine/decide/decide.h"

@@ -3,7 +3,6 @@
 #include "engine/model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "engine/blocks/lora.h"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
+#include "engine/task.h"
 #include "kernels/cpu.h"
 
 struct weights;

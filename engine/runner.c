@@ -2,7 +2,6 @@
 #include "engine/runner.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "engine/family/family.h"

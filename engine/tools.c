@@ -2,14 +2,11 @@
 #include "engine/tools.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/family/family.h"
 #include "engine/runner.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "engine/weights/weights.h"
-#include "kernels/team.h"
 
 enum { CHUNK = 512, ALL_ROWS = 64 };
 

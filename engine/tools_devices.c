@@ -2,8 +2,6 @@
 // why, and how fast it is. Runs on the thread that calls it.
 #include "engine/tools.h"
 
-#include <string.h>
-
 #include "gpu/gpu.h"
 #include "kernels/cpu.h"
 #include "kernels/host.h"

@@ -1,6 +1,5 @@
 // tools_show.c - oxinferd show: what is in a model, what it can do, and what serving it takes. Calling thread only.
 #include <stdio.h>
-#include <string.h>
 
 #include "engine/blocks/lora.h"
 #include "engine/blocks/packed.h"

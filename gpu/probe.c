@@ -2,7 +2,6 @@
 #include "gpu/gpu.h"
 
 #include <dlfcn.h>
-#include <stdint.h>
 #include <string.h>
 
 // The driver's C interface as far as it is used; a handle is an int, a result 0 for success.

@@ -3,8 +3,6 @@
 
 #include <stddef.h>
 
-#include "server/health.h"
-
 #define ROUTE(method, path, auth, body, handler) void handler(struct request *r);
 #define MISSING(path)
 #include "server/routes.def"

@@ -2,8 +2,6 @@
 // altogether otherwise.
 #include "server/health.h"
 
-#include <stdio.h>
-
 #include <jansson.h>
 
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 // main.c - the command line: finds the command, reads its options, runs it. Exit status: 0 done, 1 failed, 2 wrong use,
 // 3 the model or machine cannot do this.
 
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "codecs/audio_read.h"
 #include "config/config.h"

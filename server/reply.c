@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "server/exchange.h"
 #include "server/sse.h"
 #include "server/state.h"

@@ -2,7 +2,6 @@
 #include "server/request.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include "server/exchange.h"

@@ -20,7 +20,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "server/apikey.h"
 
 enum {
     VERSION = 1,

@@ -25,9 +25,9 @@
 #include "engine/audio/whisper_net.h"
 #include "engine/audio/whisper_rules.h"
 #include "engine/audio/whisper_segments.h"
-#include "engine/engine.h"
 #include "engine/model.h"
 #include "engine/sched/session.h"
+#include "engine/task.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/weights/weights.h"
 

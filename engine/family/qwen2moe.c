@@ -7,7 +7,6 @@
 // Unusual: every token meets the shared expert, and a linear of one row says by how much. The weights of a token's experts
 // do not sum to 1 unless norm_topk_prob says so. Dense layers as in Qwen3's (qwen3moe.c); sliding windows where
 // layer_types has them.
-#include <stdio.h>
 
 #include "engine/blocks/sparse.h"
 

@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-
 struct char_range {
     uint32_t lo, hi;
 };

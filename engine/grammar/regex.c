@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/buf.h"
 #include "base/cancel.h"
 #include "base/mem.h"
 #include "base/utf8.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "engine/grammar/jsontext.h"
 #include "engine/grammar/schema_int.h"

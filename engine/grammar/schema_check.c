@@ -5,7 +5,6 @@
 
 #include "base/cancel.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "engine/grammar/format.h"
 #include "engine/grammar/schema_int.h"
 

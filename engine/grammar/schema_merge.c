@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "engine/grammar/format.h"
 #include "engine/grammar/number.h"
 #include "engine/grammar/regex.h"

@@ -2,7 +2,6 @@
 //
 // Members are a chain from the last to the first, twice: with something written before and with nothing, for what stands
 // between them. Texts that are written as they are must not hold what closes them.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

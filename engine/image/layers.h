@@ -5,8 +5,10 @@
 #pragma once
 
 #include "base/arena.h"
-#include "engine/blocks/loader.h"
+#include "engine/blocks/linear.h"
 #include "engine/image/net.h"
+
+struct loader;
 
 struct layers_map {
     size_t at;

@@ -16,7 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/blocks/linear.h"
 #include "engine/image/networks.h"
 #include "kernels/conv.h"
 #include "kernels/cpu.h"

@@ -24,10 +24,10 @@
 
 #include "base/err.h"
 #include "engine/blocks/packed.h"
-#include "engine/weights/weights.h"
 #include "kernels/cpu.h"
 #include "kernels/team.h"
 
+struct weights;
 struct work;
 struct net;
 

@@ -2,7 +2,6 @@
 #include "engine/sched/plan.h"
 
 #include "engine/metrics.h"
-#include "engine/model.h"
 #include "engine/sched/admit.h"
 #include "engine/sched/round.h"
 #include "engine/sched/score.h"

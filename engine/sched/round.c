@@ -1,7 +1,6 @@
 // round.c - see round.h.
 #include "engine/sched/round.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

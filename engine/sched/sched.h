@@ -21,9 +21,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
 
 struct line;
 struct memory;

@@ -15,7 +15,6 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
 #include "engine/sched/batch.h"
 #include "engine/sched/cost.h"
 #include "engine/sched/heads.h"

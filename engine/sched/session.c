@@ -1,7 +1,6 @@
 // session.c - what happens to one task between its prompt and its last event. Called by the thread that owns the session.
 #include "engine/sched/session.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "engine/engine.h"
+#include "engine/task.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sched/prefix.h"
 #include "engine/sched/session_text.h"

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
+#include "engine/task.h"
 
 struct slot_table;
 

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/mem.h"
 
 enum { MAX_KEY = 256, MAX_DEPTH = 100000 };

@@ -7,7 +7,6 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "engine/grammar/schema.h"
 #include "engine/grammar/structure.h"
 #include "engine/text/answer_int.h"
 

@@ -1,5 +1,4 @@
 // answer_value.c - values of arguments that models write in other forms than JSON, as JSON. Any thread; nothing is kept.
-#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>

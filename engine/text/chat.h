@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/engine.h"
+#include "engine/task.h"
 #include "engine/text/template.h"
 
 struct weights;

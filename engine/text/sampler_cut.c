@@ -2,7 +2,6 @@
 #include "engine/text/sampler_cut.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/mem.h"

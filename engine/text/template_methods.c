@@ -1,6 +1,4 @@
 // template_methods.c - methods of strings, lists and dicts, and the global functions.
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

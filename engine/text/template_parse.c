@@ -1,7 +1,6 @@
 // template_parse.c - tokens to a tree. Recursive descent in Jinja's order of precedence; a template is parsed once, at
 // load. After an error the parser sees only the end of the template, so every loop ends by itself.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"

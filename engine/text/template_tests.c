@@ -1,5 +1,4 @@
 // template_tests.c - the tests: v is name(arguments). One function each, and the table at the end.
-#include <math.h>
 #include <string.h>
 
 #include "engine/text/template_int.h"

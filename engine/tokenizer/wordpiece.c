@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "engine/tokenizer/model.h"
 
 enum { MAX_PREFIX = 15, MAX_SPELLING = 1024 };

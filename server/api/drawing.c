@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "codecs/base64.h"
 #include "server/api/fields.h"
-#include "server/api/jsonout.h"
 #include "server/keep.h"
 #include "server/pool.h"
 #include "server/request.h"

@@ -1,6 +1,5 @@
 // images.c - POST /v1/images/generations: its fields into a task; GET /v1/images/files/{id}: a picture that was asked for
 // as a URL. Loop thread; what happens to the task is drawing.c's.
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 // of JSON run under the generation's lock on engine threads.
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "server/api/chunks.h"
 #include "server/api/generate.h"

@@ -3,7 +3,6 @@
 #include "server/api/subtitles.h"
 
 #include <math.h>
-#include <string.h>
 
 void api_subtitles_begin(struct buf *b, enum subtitles_format format)
 {

@@ -1,7 +1,6 @@
 // See the header.
 #include "server/hub/hub.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
 
 #include <jansson.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"

@@ -9,7 +9,6 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "engine/engine.h"

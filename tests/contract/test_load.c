@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "base/rng.h"

@@ -6,7 +6,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <string.h>
 
 #include "engine/engine.h"

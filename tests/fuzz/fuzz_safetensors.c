@@ -1,7 +1,5 @@
 // fuzz_safetensors.c - any bytes as a safetensors file: refused with a text, or every tensor of it can be touched.
 
-#include <stdlib.h>
-
 #include "tests/helpers/weights_walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,7 +3,6 @@
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "engine/text/chat.h"

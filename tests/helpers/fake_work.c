@@ -3,7 +3,6 @@
 #include "tests/helpers/fake_work.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "tests/helpers/speech.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

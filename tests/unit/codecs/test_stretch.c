@@ -6,9 +6,7 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "codecs/stretch.h"
 #include "tests/helpers/sound.h"

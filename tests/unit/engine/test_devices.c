@@ -11,7 +11,6 @@
 #include "engine/tools.h"
 #include "kernels/cpu.h"
 #include "kernels/host.h"
-#include "kernels/team.h"
 
 static char *output(int threads)
 {

@@ -5,7 +5,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>

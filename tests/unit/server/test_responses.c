@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,7 +17,6 @@
 #include <jansson.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "server/admin.h"
 #include "server/health.h"

@@ -6,8 +6,6 @@
 #include <cmocka.h>
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config/config.h"

@@ -5,8 +5,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <string.h>
-
 #include "server/trace.h"
 
 #define TRACE "0af7651916cd43dd8448eb211c80319c"

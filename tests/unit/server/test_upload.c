@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "server/upload.h"
 
 static struct arena arena;

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine/audio/mel.h"
 #include "tests/helpers/speech.h"

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "engine/decide/bundle.h"
-#include "engine/engine.h"
 #include "engine/model.h"
 #include "kernels/cpu.h"
 

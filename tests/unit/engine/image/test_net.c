@@ -6,9 +6,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/rng.h"
 #include "engine/image/net.h"
 #include "engine/sched/work.h"

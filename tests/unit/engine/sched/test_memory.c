@@ -7,7 +7,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

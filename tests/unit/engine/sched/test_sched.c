@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +15,6 @@
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/model.h"
-#include "engine/sched/kv.h"
 #include "tests/helpers/client.h"
 #include "tests/helpers/engines.h"
 #include "tests/helpers/fake_model.h"

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,6 @@
 #include "engine/model.h"
 #include "engine/sched/session.h"
 #include "engine/text/answer_int.h"
-#include "engine/text/stop.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/helpers/byte_tokenizer.h"
 

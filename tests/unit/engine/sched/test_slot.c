@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "engine/sched/slot.h"
 

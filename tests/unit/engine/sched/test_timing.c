@@ -5,8 +5,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"

@@ -12,7 +12,6 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "engine/text/answer_int.h"
 #include "engine/text/chat.h"
 #include "tests/helpers/answers.h"
 

@@ -14,7 +14,6 @@
 #include "base/rng.h"
 #include "engine/text/sampler.h"
 #include "engine/tokenizer/tokenizer.h"
-#include "tests/helpers/fake_model.h"
 #include "tests/helpers/fake_tokenizer.h"
 
 enum { VOCAB = 60, DRAWS = 10000 };

@@ -10,6 +10,8 @@ import http.client
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -69,6 +71,15 @@ class Daemon:
         except Exception:
             self.process.kill()
             raise
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def cpu_s(self):
+        """Seconds of CPU time it has used."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def output(self):
         self.log.seek(0)
@@ -199,6 +210,26 @@ def joined(chunks, index=0):
 
 def finishes(chunks):
     return [(c["index"], c["finish_reason"]) for x in chunks for c in x["choices"] if c["finish_reason"]]
+
+
+def equal(got, want):
+    assert got == want, f"got {got!r}, expected {want!r}"
+
+
+def raises(kind, f):
+    """The exception of this kind that f must raise."""
+    try:
+        f()
+    except kind as e:
+        return e
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def leave(s, rudely):
+    """Closes a socket; rudely: with a reset."""
+    if rudely:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
 
 
 def check(f):

@@ -29,10 +29,6 @@ def status_kb(d, key):
         return next(int(line.split()[1]) for line in f if line.startswith(key + ":"))
 
 
-def descriptors(d):
-    return len(os.listdir(f"/proc/{d.process.pid}/fd"))
-
-
 def metric(d, name):
     """A number of /metrics, of all models together."""
     r = d.open("GET", "/metrics")
@@ -58,14 +54,10 @@ def settles(read, want):
 
 def wait_until_idle(d):
     """Until the daemon uses hardly any time."""
-    def used():
-        with open(f"/proc/{d.process.pid}/stat") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    stop, before = time.monotonic() + 30 * SLOW, used()
+    stop, before = time.monotonic() + 30 * SLOW, d.cpu_s()
     while time.monotonic() < stop:
         time.sleep(0.4)
-        now = used()
+        now = d.cpu_s()
         if now - before < 0.05:
             return
         before = now

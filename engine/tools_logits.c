@@ -1,4 +1,4 @@
-// tools.c - the offline command logits. It runs on the thread that calls it.
+// tools_logits.c - the offline command logits. It runs on the thread that calls it.
 #include "engine/tools.h"
 
 #include <errno.h>
@@ -14,8 +14,6 @@ static int least(int a, int b)
 {
     return a < b ? a : b;
 }
-
-// ---- logits
 
 static err_code run_chunks(struct runner *r, const int32_t *ids, int nids, bool all, int chunk, FILE *out, err *e)
 {

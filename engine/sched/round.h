@@ -13,27 +13,6 @@
 #include "base/err.h"
 #include "engine/sched/session.h"
 
-static inline bool session_has_rounds(const struct session *s)
-{
-    return s->work && s->work->ops->rounds;
-}
-
-// Whether its steps want hidden states and the adapter.
-static inline bool session_decides(const struct session *s)
-{
-    return session_has_rounds(s) && s->work->ops->rounds->decide;
-}
-
-static inline struct choice *session_stem(const struct session *s)
-{
-    return &s->choices[0];
-}
-
-static inline struct choice *session_round(const struct session *s)
-{
-    return &s->choices[1];
-}
-
 // Takes the first round from the work. Errors: ERR_CONTEXT when a round cannot fit.
 MUST_CHECK err_code round_init(struct session *s, err *e);
 // The round becomes active; its pages must be promised. False: no page for its tail.

@@ -11,7 +11,6 @@
 #include "engine/metrics.h"
 #include "engine/memory.h"
 #include "engine/model.h"
-#include "engine/sched/round.h"
 #include "engine/sched/timing.h"
 #include "engine/sched/work.h"
 #include "engine/weights/weights.h"

@@ -141,6 +141,27 @@ static inline int session_answers(const struct session *s)
     return s->score ? s->task->generate.n : s->n;
 }
 
+static inline bool session_has_rounds(const struct session *s)
+{
+    return s->work && s->work->ops->rounds;
+}
+
+// Whether its steps want hidden states and the adapter.
+static inline bool session_decides(const struct session *s)
+{
+    return session_has_rounds(s) && s->work->ops->rounds->decide;
+}
+
+static inline struct choice *session_stem(const struct session *s)
+{
+    return &s->choices[0];
+}
+
+static inline struct choice *session_round(const struct session *s)
+{
+    return &s->choices[1];
+}
+
 // Prep: the prompt is known (takes ids), and what the answers must be (NULL: anything). Makes the choices. Style, ask, close and
 // bad words come before.
 void session_set_prompt(struct session *s, int32_t *ids, int nids, int max_out, struct grammar *g);

@@ -7,7 +7,6 @@
 #include "engine/sched/admit.h"
 #include "engine/sched/commit.h"
 #include "engine/sched/plan.h"
-#include "engine/sched/round.h"
 #include "engine/sched/work.h"
 #include "kernels/team.h"
 

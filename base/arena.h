@@ -3,7 +3,7 @@
 //     struct arena a = {0};
 //     char *s = arena_printf(&a, "%s-%d", name, n);
 //     json_t *body = json_loads(...);
-//     arena_defer(&a, (arena_release *)json_decref_fn, body);
+//     arena_defer(&a, release_json, body);
 //     ...
 //     arena_done(&a);               // deferred calls run in reverse order, then all memory goes
 //

@@ -7,7 +7,7 @@
 //     if (tokenizer_encode(t, &user, 1, true, &ids, &e)) ...
 //     free(ids.data);
 //
-// A kind (byte-level BPE, SentencePiece BPE, WordPiece, unigram) is one file and one line in tokenizers.def. Immutable
+// A kind (byte-level BPE, SentencePiece BPE, WordPiece) is one file and one line in tokenizers.def. Immutable
 // after open; any number of threads may encode at once.
 #pragma once
 

@@ -15,7 +15,6 @@ enum {
     TOKEN_ADDED = 4,    // matched in the text before the model sees it
     TOKEN_GUARDED = 8,  // an added token that only trusted text may spell
     TOKEN_USED = 16,    // not a hole
-    TOKEN_UNKNOWN = 32,
 };
 
 enum { VOCAB_MAX = 1 << 22 };

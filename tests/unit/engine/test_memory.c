@@ -1,3 +1,4 @@
+// The budget: what it is when nobody sets it, the sums of its accounts, and many threads that take and give.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

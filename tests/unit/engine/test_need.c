@@ -1,3 +1,4 @@
+// What tasks of each kind count as while they wait.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+// The table of tasks: its bounds, stale tickets, one cancel that wins, what an account may have, when to come again.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

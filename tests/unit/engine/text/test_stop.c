@@ -1,3 +1,4 @@
+// Stop strings: the same cut for any pieces, nothing held back that cannot become one.
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

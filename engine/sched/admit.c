@@ -6,7 +6,6 @@
 
 #include "engine/metrics.h"
 #include "engine/sched/plan.h"
-#include "engine/sched/round.h"
 #include "engine/sched/score_lanes.h"
 #include "kernels/team.h"
 

@@ -132,6 +132,7 @@ lint: all
 	@sh tests/lint/registry.sh
 	@sh tests/lint/sizes.sh
 	@sh tests/lint/headers.sh
+	@sh tests/lint/packages.sh $(B)/oxinferd
 	@if command -v shellcheck >/dev/null; then shellcheck config/*.sh tests/*.sh tests/fuzz/*.sh bench/*.sh server/demo/*.sh .ci/run; else echo "lint: shellcheck is not installed, scripts not checked"; fi
 	@echo "lint: clean"
 

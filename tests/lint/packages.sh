@@ -1,7 +1,9 @@
 #!/bin/sh
 # packages.sh BINARY - `config/debian.sh run` installs what the binary is linked with: where dpkg knows which package has a library.
 set -eu
-command -v dpkg-query >/dev/null && command -v ldd >/dev/null && command -v objdump >/dev/null || { echo "lint: no dpkg, packages not checked"; exit 0; }
+for tool in dpkg-query ldd objdump; do
+    command -v $tool >/dev/null || { echo "lint: $tool is not installed, packages not checked"; exit 0; }
+done
 status=0
 listed=" $(config/debian.sh list run | tr '|\n' '  ') "
 for library in $(objdump -p "$1" | sed -n 's/^ *NEEDED *//p'); do

@@ -71,16 +71,21 @@ static void begin(struct catalog *c)
     c->begun = true;
 }
 
-void catalog_begin_load(struct entry *n)
+void catalog_begin_load(struct entry *n, enum model_reason why)
 {
     n->order = ++n->catalog->orders;
     n->unload_then = false;
+    n->reason = why;
+    n->since_ns = clock_ns();
     catalog_set_state(n, MODEL_LOADING);
 }
 
-void catalog_begin_unload(struct entry *n, bool victim)
+void catalog_begin_unload(struct entry *n, enum model_reason why, const struct entry *room_for)
 {
-    n->victim = victim;
+    n->reason = why;
+    n->room_for = room_for;
+    n->since_ns = clock_ns();
+    n->idle_s = n->users ? 0 : (double)(n->since_ns - n->last_use_ns) * 1e-9;
     n->wanted = n->unload_then = false;
     catalog_set_state(n, MODEL_UNLOADING);
 }
@@ -169,7 +174,7 @@ static err_code park(struct entry *n, struct task *t, const struct slot_load *lo
     atomic_fetch_add(&c->parked, 1);
     metrics_set(&n->metrics.parked, n->nparked);
     if (failed || n->info.state == MODEL_UNLOADED)
-        catalog_begin_load(n);
+        catalog_begin_load(n, FOR_TASK);
     n->unload_then = false;
     pthread_cond_broadcast(&c->tend);  // its deadlines
     return ERR_OK;
@@ -231,7 +236,8 @@ void catalog_be_ready(struct entry *n)
     struct catalog *c = n->catalog;
     n->users += n->nparked;
     n->last_use_ns = clock_ns();
-    n->wanted = n->victim = false;
+    n->wanted = false;
+    n->room_for = NULL;
     catalog_set_state(n, MODEL_READY);
     struct session *list = catalog_unpark(n);
     pthread_mutex_unlock(&c->lock);
@@ -242,7 +248,7 @@ void catalog_be_ready(struct entry *n)
     }
     pthread_mutex_lock(&c->lock);
     if (n->unload_then && n->info.state == MODEL_READY)
-        catalog_begin_unload(n, false);
+        catalog_begin_unload(n, FOR_CALLER, NULL);
 }
 
 // ---- open and close
@@ -346,7 +352,7 @@ static err_code add_entry(struct catalog *c, struct entry *n, err *e)
         n->info.state = MODEL_UNLOADED;
         n->wanted = !n->info.lazy;
         if (n->wanted)
-            catalog_begin_load(n);
+            catalog_begin_load(n, FOR_START);
     }
     pthread_mutex_unlock(&c->lock);
     return code;
@@ -428,7 +434,7 @@ err_code catalog_alias(struct catalog *c, const char *alias, const char *name, e
     return code;
 }
 
-static void copy_info(const struct entry *n, const char *name, struct model_info *ret_info)
+void catalog_copy_info(const struct entry *n, const char *name, struct model_info *ret_info)
 {
     *ret_info = n->info;
     ret_info->parked = n->nparked;
@@ -445,10 +451,10 @@ int catalog_list(struct catalog *c, struct model_info *ret_infos, int max)
     int n = 0;
     for (int i = 0; i < c->nentries; i++, n++)
         if (n < max)
-            copy_info(c->entries[i], c->entries[i]->info.name, &ret_infos[n]);
+            catalog_copy_info(c->entries[i], c->entries[i]->info.name, &ret_infos[n]);
     for (int i = 0; i < c->naliases; i++, n++)
         if (n < max)
-            copy_info(c->aliases[i].of, c->aliases[i].name, &ret_infos[n]);
+            catalog_copy_info(c->aliases[i].of, c->aliases[i].name, &ret_infos[n]);
     pthread_mutex_unlock(&c->lock);
     return n;
 }
@@ -458,7 +464,7 @@ bool catalog_find(struct catalog *c, const char *name, struct model_info *ret_in
     pthread_mutex_lock(&c->lock);
     const struct entry *n = find_entry(c, name);
     if (n)
-        copy_info(n, strcmp(n->info.name, name) == 0 ? n->info.name : name, ret_info);
+        catalog_copy_info(n, strcmp(n->info.name, name) == 0 ? n->info.name : name, ret_info);
     pthread_mutex_unlock(&c->lock);
     return n != NULL;
 }
@@ -505,7 +511,7 @@ err_code catalog_load(struct catalog *c, const char *name, err *e)
         n->wanted = true;
         n->unload_then = false;
         if (n->info.state == MODEL_UNLOADED || n->info.state == MODEL_FAILED)
-            catalog_begin_load(n);
+            catalog_begin_load(n, FOR_CALLER);
     }
     pthread_mutex_unlock(&c->lock);
     return code;
@@ -521,7 +527,7 @@ err_code catalog_unload(struct catalog *c, const char *name, err *e)
     else if (catalog_fixed(n))
         code = err_set_param(e, ERR_INVALID, "model", "The model '%s' is pinned and stays in memory", name);
     else if (n->info.state == MODEL_READY)
-        catalog_begin_unload(n, false);
+        catalog_begin_unload(n, FOR_CALLER, NULL);
     else {
         n->unload_then = n->info.state == MODEL_LOADING;  // who waits for it is served first
         n->wanted = false;

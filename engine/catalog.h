@@ -43,6 +43,8 @@ struct catalog_config {
     size_t kv_bytes;        // of all models; 0: what weights leave
     int load_timeout_s;     // a parked task waits so long; 0: CATALOG_LOAD_TIMEOUT_S
     int idle_unload_s;      // 0: never
+    void (*on_model)(void *arg, const struct model_event *ev);
+    void *on_model_arg;
 };
 
 MUST_CHECK err_code catalog_open(const struct catalog_config *c, struct catalog **ret_catalog, err *e);

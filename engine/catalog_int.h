@@ -28,7 +28,10 @@ struct entry {
     struct model_options options;
     bool given;        // opened by the caller
     bool wanted;       // loads though nobody waits
-    bool victim;       // UNLOADING to make room
+    enum model_reason reason;      // LOADING, UNLOADING: why
+    const struct entry *room_for;  // UNLOADING to make room: for whom
+    int64_t since_ns;              // LOADING, UNLOADING: it was asked for, or told to go
+    double idle_s;                 // UNLOADING: it had been then
     bool unload_then;  // told to unload while it was loading
     bool busy;         // the loader is at it, without the lock
     struct model *model;
@@ -74,8 +77,9 @@ static inline bool catalog_fixed(const struct entry *n)
 }
 
 void catalog_set_state(struct entry *n, enum model_state to);  // the only place that changes it
-void catalog_begin_load(struct entry *n);
-void catalog_begin_unload(struct entry *n, bool victim);
+void catalog_begin_load(struct entry *n, enum model_reason why);
+void catalog_begin_unload(struct entry *n, enum model_reason why, const struct entry *room_for);
+void catalog_copy_info(const struct entry *n, const char *name, struct model_info *ret_info);  // name: its own, or an alias
 err_code catalog_loading_failed(const struct entry *n, err *e);  // why, for a client
 struct session *catalog_unpark(struct entry *n);                 // all that are parked
 void catalog_end_list(struct session *list, const err *why);     // without the lock; why NULL: each has its own
@@ -102,5 +106,5 @@ void catalog_memory_give_rest(struct entry *n);  // all but the weights
 void catalog_memory_give_back(struct entry *n);
 size_t catalog_memory_kv_share(struct catalog *c, const struct entry *n);  // its pool may have so much
 size_t catalog_memory_most_left(struct catalog *c);  // when all that may go has gone
-// Enough of them go for `need` to fit once their tasks have ended. True: something changed.
-bool catalog_memory_make_room(struct catalog *c, size_t need);
+// Enough of them go for n's `need` to fit once their tasks have ended. True: something changed.
+bool catalog_memory_make_room(const struct entry *n, size_t need);

@@ -52,7 +52,7 @@ static void unload_idle(struct entry *n, int64_t now, int64_t *next)
     if (!idle || catalog_fixed(n) || n->info.state != MODEL_READY || n->users > 0)
         return;
     if (now >= n->last_use_ns + idle)
-        catalog_begin_unload(n, false);
+        catalog_begin_unload(n, FOR_IDLENESS, NULL);
     else if (n->last_use_ns + idle < *next)
         *next = n->last_use_ns + idle;
 }

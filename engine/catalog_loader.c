@@ -10,12 +10,41 @@
 #include "engine/sched/served.h"
 #include "engine/weights/weights.h"
 
+// What on_model is told, taken down with the lock held and told without it.
+struct news {
+    struct model_info model;
+    struct model_event event;
+};
+
+static void take_down(const struct entry *n, enum model_change change, enum model_state now, struct news *ret_news)
+{
+    struct model_event ev = {
+        .change = change,
+        .reason = n->reason,
+        .room_for = n->room_for ? n->room_for->info.name : NULL,
+        .took_s = (double)(clock_ns() - n->since_ns) * 1e-9,
+        .idle_s = change == MODEL_WENT ? n->idle_s : 0,
+        .retry_ms = change == MODEL_BROKE ? (int)((n->retry_ns - clock_ns()) / 1000000) : 0,
+    };
+    ret_news->event = ev;
+    catalog_copy_info(n, n->info.name, &ret_news->model);
+    ret_news->model.state = now;
+}
+
+// Called without the lock.
+static void tell(const struct catalog *c, struct news *news)
+{
+    news->event.model = &news->model;
+    if (c->config.on_model)
+        c->config.on_model(c->config.on_model_arg, &news->event);
+}
+
 // What was going to make room stays: nobody needs it any more. Called with the lock held, which is let go meanwhile.
 static void keep_victims(struct catalog *c)
 {
     for (int i = 0; i < c->nentries; i++) {
         struct entry *n = c->entries[i];
-        if (n->info.state == MODEL_UNLOADING && n->victim && !n->busy)
+        if (n->info.state == MODEL_UNLOADING && n->room_for && !n->busy)
             catalog_be_ready(n);
     }
 }
@@ -45,8 +74,11 @@ static void fail(struct entry *n, const err *why)
     struct session *list = catalog_unpark(n);
     err e = {0};
     (void)catalog_loading_failed(n, &e);
+    struct news news;
+    take_down(n, MODEL_BROKE, MODEL_FAILED, &news);
     pthread_mutex_unlock(&c->lock);
     close_model(n);
+    tell(c, &news);
     catalog_end_list(list, &e);
     pthread_mutex_lock(&c->lock);
     keep_victims(c);
@@ -106,6 +138,13 @@ static void serve(struct entry *n, const struct served_needs *needs, size_t kv)
     n->failures = 0;
     fill_info(n);
     metrics_count(&n->metrics.loads, 1);
+    struct news news;
+    take_down(n, MODEL_CAME, MODEL_READY, &news);
+    n->busy = true;
+    pthread_mutex_unlock(&c->lock);
+    tell(c, &news);  // before the first answer
+    pthread_mutex_lock(&c->lock);
+    n->busy = false;
     catalog_be_ready(n);
 }
 
@@ -149,12 +188,15 @@ static bool has_weights(const struct entry *n)
 static void give_up(struct entry *n)
 {
     struct catalog *c = n->catalog;
+    struct news news;
     catalog_memory_give_back(n);
     catalog_set_state(n, MODEL_UNLOADED);
+    take_down(n, MODEL_DROPPED, MODEL_UNLOADED, &news);
     struct model *m = n->given ? NULL : n->model;
     n->model = n->given ? n->model : NULL;
     pthread_mutex_unlock(&c->lock);
     model_close(m);
+    tell(c, &news);
     pthread_mutex_lock(&c->lock);
     keep_victims(c);
 }
@@ -165,7 +207,7 @@ static bool no_room(struct entry *n, size_t need, size_t kv)
     bool may_evict = n->info.lazy || n->info.loaded_unix_s;
     size_t left = memory_left(c->config.memory), most = may_evict ? catalog_memory_most_left(c) : left;
     if (need <= most)
-        return catalog_memory_make_room(c, need);
+        return catalog_memory_make_room(n, need);
     if (may_evict && need <= most + memory_used(c->config.memory, MEMORY_WORKS))
         return false;  // what running tasks hold comes back
     err e = {0};
@@ -211,19 +253,25 @@ static bool load_step(struct entry *n)
 static void tear_down(struct entry *n)
 {
     struct catalog *c = n->catalog;
+    struct news news;
     n->busy = true;
     pthread_mutex_unlock(&c->lock);
     sched_unserve(c->config.sched, n->served);
     served_close(n->served);
     close_model(n);
     pthread_mutex_lock(&c->lock);
-    metrics_count(&n->metrics.evicted, n->victim);
-    n->busy = n->victim = false;
+    metrics_count(&n->metrics.evicted, n->room_for != NULL);
+    take_down(n, MODEL_WENT, MODEL_UNLOADED, &news);
+    n->room_for = NULL;
     n->served = NULL;
     catalog_memory_give_back(n);
     metrics_count(&n->metrics.unloads, 1);
+    pthread_mutex_unlock(&c->lock);
+    tell(c, &news);
+    pthread_mutex_lock(&c->lock);
+    n->busy = false;
     if (n->nparked > 0 || n->wanted)
-        catalog_begin_load(n);
+        catalog_begin_load(n, n->nparked > 0 ? FOR_TASK : FOR_CALLER);
     else
         catalog_set_state(n, MODEL_UNLOADED);
 }

@@ -118,19 +118,20 @@ static struct entry *next_victim(struct catalog *c)
     return best;
 }
 
-bool catalog_memory_make_room(struct catalog *c, size_t need)
+bool catalog_memory_make_room(const struct entry *n, size_t need)
 {
+    struct catalog *c = n->catalog;
     size_t left = memory_left(c->config.memory);
     bool any = false;
     for (int i = 0; i < c->nentries; i++)
         if (c->entries[i]->info.state == MODEL_UNLOADING)
             left += catalog_memory_charged(c->entries[i]);
     while (left < need) {
-        struct entry *n = next_victim(c);
-        if (!n)
+        struct entry *victim = next_victim(c);
+        if (!victim)
             break;
-        left += catalog_memory_charged(n);
-        catalog_begin_unload(n, true);
+        left += catalog_memory_charged(victim);
+        catalog_begin_unload(victim, FOR_ROOM, n);
         any = true;
     }
     return any;

@@ -54,6 +54,8 @@ static err_code start(struct engine *en, const struct engine_config *c, err *e)
         .kv_bytes = c->kv_bytes,
         .load_timeout_s = c->load_timeout_s,
         .idle_unload_s = c->idle_unload_s,
+        .on_model = c->on_model,
+        .on_model_arg = c->on_model_arg,
     };
     return catalog_open(&cc, &en->catalog, e);
 }

@@ -27,6 +27,7 @@
 
 struct engine;
 struct metrics;
+struct model_event;
 
 // ---- set-up
 
@@ -43,6 +44,10 @@ struct engine_config {
     bool pin;             // pin worker threads
     int load_timeout_s;   // a task waits so long for its model to load; 0: 300
     int idle_unload_s;    // a model without tasks is unloaded after this time; 0: never
+    // NULL: nobody. Told of each model that came, went or failed; on the loader's thread, one at a time, without a lock. Models
+    // wait while it runs, and it must not ask the engine for anything.
+    void (*on_model)(void *arg, const struct model_event *ev);
+    void *on_model_arg;
 };
 
 struct model_config {
@@ -94,6 +99,21 @@ struct model_info {
     int64_t loaded_unix_s;
     double load_s;
     err error;              // MODEL_FAILED
+};
+
+enum model_change { MODEL_CAME, MODEL_WENT, MODEL_BROKE, MODEL_DROPPED };  // the last: nobody waited for it any more
+
+// Why it was to come or to go.
+enum model_reason { FOR_START, FOR_TASK, FOR_CALLER, FOR_ROOM, FOR_IDLENESS };  // FOR_CALLER: engine_load_model, engine_unload_model
+
+struct model_event {
+    enum model_change change;
+    enum model_reason reason;
+    const struct model_info *model;  // as it is now; MODEL_WENT: with what it took until now. MODEL_BROKE: its error
+    const char *room_for;            // FOR_ROOM: the model that needs it
+    double took_s;                   // since it was asked for, or told to go
+    double idle_s;                   // MODEL_WENT: without a task when it was told to go
+    int retry_ms;                    // MODEL_BROKE: it is not tried again before
 };
 
 // Whether its facts are known, that is: it has been loaded once.

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/health.h"
+#include "server/members.h"
 #include "server/metrics.h"
 #include "server/state.h"
 
@@ -59,77 +60,46 @@ static void write_text(const struct exchange *x, const struct facts *f, enum log
 
 // ---- JSON
 
-static void add_name(struct buf *b, const char *name)
-{
-    buf_add_str(b, b->len ? ",\"" : "\"");
-    buf_add_str(b, name);
-    buf_add_str(b, "\":");
-}
-
-static void add_text(struct buf *b, const char *name, const char *value, size_t most)
-{
-    if (!value || !*value)
-        return;
-    char text[4 * PATH_SHOWN];
-    add_name(b, name);
-    buf_add_char(b, '"');
-    buf_add_str(b, log_escape(value, most, text, sizeof text));
-    buf_add_char(b, '"');
-}
-
-static void add_int(struct buf *b, const char *name, long long value)
-{
-    add_name(b, name);
-    buf_printf(b, "%lld", value);
-}
-
-static void add_ms(struct buf *b, const char *name, double value)
-{
-    add_name(b, name);
-    buf_printf(b, "%.1f", value);
-}
-
 static void add_hint(struct buf *b, const struct exchange *x, const char *name, const char *header, const char *older)
 {
     const char *value = guard_find(x->headers, x->nheaders, header);
     if (!value && older)
         value = guard_find(x->headers, x->nheaders, older);
-    add_text(b, name, value, HINT_SHOWN);
+    members_text(b, name, value, HINT_SHOWN);
 }
 
 static void add_work(struct buf *b, const struct facts *f)
 {
     if (f->ttft_ms > 0)
-        add_ms(b, "ttft_ms", f->ttft_ms);
+        members_number(b, "ttft_ms", f->ttft_ms, 1);
     if (!f->work.model)
         return;
-    add_text(b, "model", f->work.model, HINT_SHOWN);
-    add_int(b, "prompt_tokens", f->work.prompt_tokens);
-    add_int(b, "cached_tokens", f->work.cached_tokens);
-    add_int(b, "completion_tokens", f->work.completion_tokens);
-    add_text(b, "finish", f->work.finish, HINT_SHOWN);
+    members_text(b, "model", f->work.model, HINT_SHOWN);
+    members_int(b, "prompt_tokens", f->work.prompt_tokens);
+    members_int(b, "cached_tokens", f->work.cached_tokens);
+    members_int(b, "completion_tokens", f->work.completion_tokens);
+    members_text(b, "finish", f->work.finish, HINT_SHOWN);
 }
 
 static void write_json(const struct exchange *x, const struct facts *f, enum log_level level)
 {
     struct buf b;
     buf_init(&b, LINE_MAX_BYTES);
-    add_text(&b, "id", x->r.id, HINT_SHOWN);
-    add_text(&b, "trace_id", x->trace.trace_id, HINT_SHOWN);
-    add_text(&b, "span_id", x->trace.span_id, HINT_SHOWN);
-    add_text(&b, "parent_id", x->trace.parent_id, HINT_SHOWN);
-    add_text(&b, "method", x->r.method, HINT_SHOWN);
-    add_text(&b, "path", x->r.path, PATH_SHOWN);
+    members_text(&b, "id", x->r.id, HINT_SHOWN);
+    members_text(&b, "trace_id", x->trace.trace_id, HINT_SHOWN);
+    members_text(&b, "span_id", x->trace.span_id, HINT_SHOWN);
+    members_text(&b, "parent_id", x->trace.parent_id, HINT_SHOWN);
+    members_text(&b, "method", x->r.method, HINT_SHOWN);
+    members_text(&b, "path", x->r.path, PATH_SHOWN);
     if (x->status)
-        add_int(&b, "status", x->status);
-    add_ms(&b, "ms", f->ms);
+        members_int(&b, "status", x->status);
+    members_number(&b, "ms", f->ms, 1);
     add_work(&b, f);
-    add_text(&b, "key", x->r.key_id, HINT_SHOWN);
-    add_int(&b, "bytes", (long long)x->bytes);
-    add_name(&b, "left");
-    buf_add_str(&b, x->left ? "true" : "false");
-    add_text(&b, "code", f->code, HINT_SHOWN);
-    add_text(&b, "problem", *f->problem ? f->problem : NULL, PATH_SHOWN);
+    members_text(&b, "key", x->r.key_id, HINT_SHOWN);
+    members_int(&b, "bytes", (long long)x->bytes);
+    members_bool(&b, "left", x->left);
+    members_text(&b, "code", f->code, HINT_SHOWN);
+    members_text(&b, "problem", *f->problem ? f->problem : NULL, PATH_SHOWN);
     add_hint(&b, x, "fairness_id", "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id");
     add_hint(&b, x, "objective", "x-llm-d-inference-objective", "x-gateway-inference-objective");
     add_hint(&b, x, "session", "x-session-id", "x-session-affinity");

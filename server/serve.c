@@ -17,6 +17,7 @@
 #include "server/auth.h"
 #include "server/endpoints.h"
 #include "server/listen.h"
+#include "server/modellog.h"
 #include "server/hub/modelpath.h"
 #include "server/server.h"
 #include "server/settings.h"
@@ -39,6 +40,7 @@ static struct engine_config engine_settings(const struct config *c)
         .max_running = (int)c->max_running,
         .prefill_chunk = (int)c->prefill_chunk,
         .pin = c->pin,
+        .on_model = modellog_event,
     };
 }
 
@@ -247,7 +249,7 @@ err_code serve_check(const struct config *c, err *e)
     return check_lists(c, e);
 }
 
-// Waits for the models and says so; a failure takes the process down through its own signal handling.
+// Waits for the models of the start, which the engine tells of one by one; a failure takes the process down through its own signal handling.
 struct watcher {
     pthread_t thread;
     const struct config *config;
@@ -256,23 +258,16 @@ struct watcher {
     int64_t start_ns;
 };
 
-static void say_model(const struct model_info *m)
-{
-    if (m->state != MODEL_READY)
-        log_info("model %s is loaded when it is asked for", m->name);
-    else
-        log_info("model %s is ready: %s, %s, a request may have %d tokens; up to %.0f MB, of these %.0f MB of weights, loaded in %.2f s",
-                 m->name, m->family, m->format, m->context, (double)m->memory_bytes / 1e6, (double)m->resident_bytes / 1e6,
-                 m->load_s);
-}
-
 static void *watch_models(void *arg)
 {
     struct watcher *w = arg;
+    int lazy = 0;
     for (int i = 0; i < w->config->nmodels; i++) {
         const char *name = w->config->models[i].name;
-        if (listed(&w->config->lazy, &w->config->models[i]))
-            continue;  // one that a request asked for meanwhile, and that failed, is that request's affair
+        if (listed(&w->config->lazy, &w->config->models[i])) {
+            lazy++;  // one that a request asked for meanwhile, and that failed, is that request's affair
+            continue;
+        }
         if (engine_wait_model(w->engine, name, &w->error)) {
             if (w->error.code != ERR_DRAINING) {
                 err_wrap(&w->error, "model '%s'", name);
@@ -280,14 +275,14 @@ static void *watch_models(void *arg)
             }
             return NULL;
         }
-        struct model_info info;
-        if (engine_find_model(w->engine, name, &info))
-            say_model(&info);
     }
-    if (w->config->nmodels)
-        log_info("ready after %.2f s", (double)(clock_ns() - w->start_ns) * 1e-9);
-    else
+    double took = (double)(clock_ns() - w->start_ns) * 1e-9;
+    if (!w->config->nmodels)
         log_warn("no model is served; give one with --model PATH or NAME=PATH");
+    else if (lazy)
+        log_info("ready after %.2f s; models that are loaded when they are asked for: %d", took, lazy);
+    else
+        log_info("ready after %.2f s", took);
     return NULL;
 }
 
@@ -367,12 +362,13 @@ static err_code run(const struct config *c, struct settings *settings, struct en
     err_code rc = server_open(&sc, en, &server, e);
     if (!rc)
         rc = add_models(c, en, e);
-    if (!rc && pthread_create(&w.thread, NULL, watch_models, &w))
-        rc = err_set(e, ERR_INTERNAL, "cannot start a thread");
     for (int i = 0; i < c->strays.len && !rc; i++)
         log_warn("%s", c->strays.items[i]);
-    if (!rc) {
+    if (!rc)
         say_addresses(server);
+    if (!rc && pthread_create(&w.thread, NULL, watch_models, &w))
+        rc = err_set(e, ERR_INTERNAL, "cannot start a thread");
+    if (!rc) {
         *ret_status = server_run(server);
         engine_drain(en);  // wakes the watcher if a model is still loading
         pthread_join(w.thread, NULL);

@@ -52,6 +52,23 @@ static void add(struct engine *en, int i, bool lazy, bool pinned)
         fail_msg("%s", e.text);
 }
 
+static struct model_event events[16];
+static struct model_info event_infos[16];
+static char rooms[16][8];
+static atomic_int nevents;
+
+// Behind atomic_store: who has seen the count may read the event.
+static void note(void *arg, const struct model_event *ev)
+{
+    assert_ptr_equal(arg, events);
+    int n = atomic_load(&nevents);
+    assert_true(n < 16);
+    events[n] = *ev;
+    event_infos[n] = *ev->model;
+    snprintf(rooms[n], sizeof rooms[n], "%s", ev->room_for ? ev->room_for : "");
+    atomic_store(&nevents, n + 1);
+}
+
 static struct engine *open_engine(const struct engine_config *c, bool lazy)
 {
     struct engine *en;
@@ -514,6 +531,80 @@ static void test_failure(void **state)
     rmdir(path);
 }
 
+static struct engine *open_told(size_t memory, int idle_unload_s)
+{
+    struct engine_config c = settings(memory);
+    c.idle_unload_s = idle_unload_s;
+    c.on_model = note;
+    c.on_model_arg = events;
+    atomic_store(&nevents, 0);
+    return open_engine(&c, true);
+}
+
+static void told(int n, enum model_change change, enum model_reason reason, int i, const char *room_for)
+{
+    for (int k = 0; k < 3000 && atomic_load(&nevents) <= n; k++)
+        sleep_ms(10);
+    assert_true(atomic_load(&nevents) > n);
+    assert_int_equal(events[n].change, change);
+    assert_int_equal(events[n].reason, reason);
+    assert_string_equal(event_infos[n].name, names[i]);
+    assert_string_equal(rooms[n], room_for);
+    assert_true(events[n].took_s >= 0 && events[n].idle_s >= 0);
+    assert_int_equal(event_infos[n].memory_bytes > 0, change == MODEL_CAME || change == MODEL_WENT);
+}
+
+// Each coming and going is told once, in order, with its reason; before the first answer, so nothing is missed.
+static void test_told(void **state)
+{
+    (void)state;
+    struct engine *en = open_told(largest + largest / 4, 0);
+    err e = {0};
+    answers(en, 0);
+    answers(en, 0);
+    told(0, MODEL_CAME, FOR_TASK, 0, "");
+    assert_int_equal(event_infos[0].state, MODEL_READY);
+    assert_int_equal(event_infos[0].memory_bytes, info_of(en, "a").memory_bytes);
+    assert_int_equal(engine_load_model(en, "b", &e), ERR_OK);
+    told(1, MODEL_WENT, FOR_ROOM, 0, "b");
+    assert_int_equal(event_infos[1].state, MODEL_UNLOADED);
+    assert_int_equal(event_infos[1].memory_bytes, event_infos[0].memory_bytes);
+    told(2, MODEL_CAME, FOR_CALLER, 1, "");
+    close_engine(en);
+    assert_int_equal(atomic_load(&nevents), 3);
+
+    en = open_told(largest, 1);
+    assert_int_equal(engine_load_model(en, "b", &e), ERR_OK);
+    told(1, MODEL_WENT, FOR_IDLENESS, 1, "");
+    assert_true(events[1].idle_s >= 1);
+    close_engine(en);
+    assert_int_equal(atomic_load(&nevents), 2);
+
+    en = open_told(largest + largest / 4, 0);
+    struct gate g;
+    struct client c = {0};
+    gate_close(&g, en, 0);
+    submit(&c, en, 1);
+    becomes(en, 0, MODEL_UNLOADING);
+    engine_cancel(en, c.ticket);
+    ends(&c, ERR_CANCELLED);
+    told(1, MODEL_DROPPED, FOR_TASK, 1, "");
+    becomes(en, 0, MODEL_READY);
+    assert_int_equal(engine_unload_model(en, "a", &e), ERR_OK);
+    gate_open(&g);
+    told(2, MODEL_WENT, FOR_CALLER, 0, "");
+    close_engine(en);
+
+    en = open_told(10000, 0);
+    submit(&c, en, 0);
+    client_wait(&c);
+    told(0, MODEL_BROKE, FOR_TASK, 0, "");
+    assert_int_equal(event_infos[0].error.code, ERR_MEMORY);
+    assert_in_range(events[0].retry_ms, 1, 1000);
+    ends(&c, ERR_INTERNAL);
+    close_engine(en);
+}
+
 // What a task asks for is checked when the model is there.
 static void test_check_after_loading(void **state)
 {
@@ -677,6 +768,7 @@ int main(void)
         cmocka_unit_test(test_waits_are_bounded),
         cmocka_unit_test(test_idle),
         cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_told),
         cmocka_unit_test(test_check_after_loading),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_close_ends_waiting),

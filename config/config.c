@@ -10,9 +10,10 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/file.h"
 
-enum kind { TEXT, CHOICE, LIST, INT, SIZE, BOOL };
+enum kind { TEXT, CHOICE, LIST, INT, SIZE, SHARE, BOOL };
 
 struct key {
     enum kind kind;
@@ -157,23 +158,28 @@ static bool in_choices(const char *choices, const char *value)
     return false;
 }
 
-static bool parse_int(const char *s, bool units, int64_t *ret_value)
+static bool parse_int(const char *s, int64_t *ret_value)
 {
     char *end;
     errno = 0;
     long long v = strtoll(s, &end, 10);
-    if (end == s || errno)
+    if (end == s || errno || *end)
         return false;
-    if (units && *end) {
-        const char *at = strchr("KMG", toupper((unsigned char)*end));
-        if (!at || end[1])
-            return false;
-        if (__builtin_mul_overflow(v, 1LL << (10 * (at - "KMG" + 1)), &v))
-            return false;
-        end++;
-    }
     *ret_value = v;
-    return *end == 0;
+    return true;
+}
+
+// "90%" as -90.
+static bool parse_percent(const char *s, int64_t *ret_value)
+{
+    char digits[4] = "";
+    size_t n = strspn(s, "0123456789");
+    if (n < 1 || n > 3 || strcmp(s + n, "%") != 0)
+        return false;
+    memcpy(digits, s, n);
+    int v = atoi(digits);
+    *ret_value = -v;
+    return v >= 1 && v <= 100;
 }
 
 static bool parse_bool(const char *s, bool *ret_value)
@@ -209,15 +215,28 @@ static err_code list_add(struct config *c, struct config_list *l, const char *va
     return ERR_OK;
 }
 
+// A limit in a refusal.
+static const char *limit(const struct key *k, int64_t value, char out[BYTES_TEXT])
+{
+    if (k->kind != INT && value > 0)
+        return bytes_text((size_t)value, out);
+    snprintf(out, BYTES_TEXT, "%lld", (long long)value);
+    return out;
+}
+
 static err_code set_number(const struct key *k, int64_t *field, const char *value, const char *from, err *e)
 {
+    static const char *const words[] = {[INT] = "a whole number", [SIZE] = "a size (bytes, or with K, M, G, as 512MB)",
+                                        [SHARE] = "a size (bytes, or with K, M, G, as 4GB) or 1% to 100%"};
     int64_t v;
-    if (!parse_int(value, k->kind == SIZE, &v))
-        return err_set_param(e, ERR_INVALID, k->name, "%s: '%s' is not %s", from, value,
-                             k->kind == SIZE ? "a size (bytes, or with K, M or G)" : "a whole number");
+    char lo[BYTES_TEXT], hi[BYTES_TEXT];
+    if (k->kind == SHARE && parse_percent(value, field))
+        return ERR_OK;
+    if (k->kind == INT ? !parse_int(value, &v) : !bytes_parse(value, &v))
+        return err_set_param(e, ERR_INVALID, k->name, "%s: '%s' is not %s", from, value, words[k->kind]);
     if (v < k->lo || v > k->hi)
-        return err_set_param(e, ERR_INVALID, k->name, "%s: %s is out of range; expected %lld to %lld", from, value,
-                             (long long)k->lo, (long long)k->hi);
+        return err_set_param(e, ERR_INVALID, k->name, "%s: %s is out of range; expected %s to %s", from, value, limit(k, k->lo, lo),
+                             limit(k, k->hi, hi));
     *field = v;
     return ERR_OK;
 }
@@ -235,6 +254,7 @@ static err_code set_value(struct parse *p, int i, const char *value, const char 
         return list_add(p->c, field, value, from, p->e);
     case INT:
     case SIZE:
+    case SHARE:
         return set_number(k, field, value, from, p->e);
     case BOOL:
         if (!parse_bool(value, field))
@@ -667,7 +687,7 @@ void config_done(struct config *c)
 
 static const char *value_word(const struct key *k)
 {
-    static const char *const words[] = {[TEXT] = "TEXT", [LIST] = "ITEM", [INT] = "N", [SIZE] = "BYTES", [BOOL] = "true|false"};
+    static const char *const words[] = {[TEXT] = "TEXT", [LIST] = "ITEM", [INT] = "N", [SIZE] = "BYTES", [SHARE] = "BYTES|N%", [BOOL] = "true|false"};
     return k->kind == CHOICE ? k->choices : words[k->kind];
 }
 
@@ -700,7 +720,7 @@ void config_sample(FILE *out)
 {
     fputs("# oxinferd configuration. Start with: oxinferd serve --config FILE\n"
           "# Command line options win over OXINFERD_* environment variables, those over this file.\n"
-          "# Each line shows a default; remove the # to change it.\n", out);
+          "# Each line shows a default; remove the # to change it.\n# " CONFIG_SIZES "\n", out);
     for (int i = 0; i < NKEYS; i++) {
         const struct key *k = &keys[i];
         if (k->group) {

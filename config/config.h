@@ -39,6 +39,7 @@ struct config {
 #define CONFIG_LIST struct config_list
 #define CONFIG_INT int64_t
 #define CONFIG_SIZE int64_t
+#define CONFIG_SHARE int64_t  // -1 to -100: percent
 #define CONFIG_BOOL bool
 #define GROUP(title)
 #define KEY(kind, name, fallback, lo, hi, choices, help) CONFIG_##kind name;
@@ -57,6 +58,9 @@ bool config_is_model(const struct config_model *m, const char *name);
 
 MUST_CHECK err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e);
 void config_done(struct config *c);
+
+// How sizes are written, in a sentence for people.
+#define CONFIG_SIZES "Sizes: 4GB, 4GiB, 4G or 4Gi, also K, M and T: all count in 1024s, so Kubernetes' 4G (not its 4Gi) is less than 4G here."
 
 // The settings part of --help: all, or those of one group of keys.def.
 void config_help(FILE *out, const char *group);

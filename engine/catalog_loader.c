@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "engine/decide/decide.h"
 #include "engine/family/family.h"
@@ -211,10 +212,12 @@ static bool no_room(struct entry *n, size_t need, size_t kv)
     if (may_evict && need <= most + memory_used(c->config.memory, MEMORY_WORKS))
         return false;  // what running tasks hold comes back
     err e = {0};
-    size_t all = need + catalog_memory_charged(n);
+    size_t has = catalog_memory_charged(n);
+    char all[BYTES_TEXT], of_kv[BYTES_TEXT], had[BYTES_TEXT], total[BYTES_TEXT];
     err_set_param(&e, ERR_MEMORY, "memory",
-                  "it needs %zu bytes (%zu of them for keys and values), %zu of %zu can be had; the setting 'memory' says how much all models may take", all, kv, most + catalog_memory_charged(n),
-                  memory_total(c->config.memory));
+                  "it needs %s, of them %s for keys and values, and %s of %s can be had; the setting 'memory' says how much all models may "
+                  "take", bytes_text(need + has, all), bytes_text(kv, of_kv), bytes_text(most + has, had),
+                  bytes_text(memory_total(c->config.memory), total));
     fail(n, &e);
     return true;
 }

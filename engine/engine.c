@@ -51,7 +51,7 @@ static err_code start(struct engine *en, const struct engine_config *c, err *e)
         .sched = en->sched,
         .prep = en->prep,
         .memory = &en->memory,
-        .kv_bytes = c->kv_bytes,
+        .kv_bytes = c->kv_percent ? memory_total(&en->memory) / 100 * (size_t)c->kv_percent : c->kv_bytes,
         .load_timeout_s = c->load_timeout_s,
         .idle_unload_s = c->idle_unload_s,
         .on_model = c->on_model,
@@ -71,7 +71,7 @@ err_code engine_open(const struct engine_config *c, struct engine **ret_engine, 
     err local = {0};
     e = e ? e : &local;
     struct engine *en = mem_new(sizeof *en);
-    memory_init(&en->memory, memory_budget(c->memory));
+    memory_init(&en->memory, c->memory_percent ? memory_share(c->memory_percent) : memory_budget(c->memory));
     if (cpu_select(c->isa, &en->ops, e) || start(en, c, e)) {
         engine_close(en);
         return e->code;

@@ -35,7 +35,9 @@ struct engine_config {
     int threads;          // 0: one per usable core
     const char *isa;      // NULL or "auto"
     size_t memory;        // what all models may take (memory.h); 0: decided from the machine
+    int memory_percent;   // not 0: instead, of the machine's memory or the cgroup's limit
     size_t kv_bytes;      // of it, for keys and values; 0: half of what weights leave
+    int kv_percent;       // not 0: instead, of what all models may take
     int max_waiting;      // requests not yet running; more are refused with ERR_BUSY, or ERR_QUOTA when it is the account's
                           // share that is full (slot.h)
     size_t max_waiting_tokens, max_waiting_bytes;  // of these, their prompt tokens and bytes; 0: no bound

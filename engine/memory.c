@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "base/bytes.h"
 #include "kernels/host.h"
 
 static const size_t DAEMON_BYTES = (size_t)64 << 20, RESERVE_BYTES = (size_t)256 << 20;
@@ -18,6 +19,11 @@ size_t memory_budget_of(size_t machine)
 size_t memory_budget(size_t setting)
 {
     return setting ? setting : memory_budget_of(host_memory());
+}
+
+size_t memory_share(int percent)
+{
+    return host_memory() / 100 * (size_t)percent;
 }
 
 void memory_init(struct memory *m, size_t total)
@@ -52,8 +58,9 @@ err_code memory_charge(struct memory *m, enum memory_account a, size_t bytes, co
 {
     if (memory_take(m, a, bytes))
         return ERR_OK;
-    return err_set_param(e, ERR_MEMORY, "memory", "%s: %zu bytes are needed, %zu of %zu are left; the setting 'memory' says how "
-                         "much all models may take", what, bytes, memory_left(m), m->total);
+    char need[BYTES_TEXT], left[BYTES_TEXT], all[BYTES_TEXT];
+    return err_set_param(e, ERR_MEMORY, "memory", "%s: %s are needed, %s of %s are left; the setting 'memory' says how much all models may "
+                         "take", what, bytes_text(bytes, need), bytes_text(memory_left(m), left), bytes_text(m->total, all));
 }
 
 void memory_give(struct memory *m, enum memory_account a, size_t bytes)

@@ -34,6 +34,8 @@ struct memory {
 size_t memory_budget(size_t setting);
 // The same of a machine with that much memory.
 size_t memory_budget_of(size_t machine);
+// Percent of the machine's memory or the cgroup's limit, without a reserve.
+size_t memory_share(int percent);
 
 void memory_init(struct memory *m, size_t total);
 void memory_done(struct memory *m);

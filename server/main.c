@@ -579,7 +579,7 @@ static void print_command(const struct command *c)
 
 static void print_settings(const char *group)
 {
-    fputs("\nSettings, also as OXINFERD_NAME in the environment or 'name = value' in a file given with --config FILE:\n", stdout);
+    fputs("\nSettings, also as OXINFERD_NAME in the environment or 'name = value' in a file given with --config FILE:\n" CONFIG_SIZES "\n", stdout);
     config_help(stdout, *group ? group : NULL);
 }
 

@@ -30,8 +30,10 @@ static struct engine_config engine_settings(const struct config *c)
     return (struct engine_config){
         .threads = (int)c->threads,
         .isa = c->isa,
-        .memory = (size_t)c->memory,
-        .kv_bytes = (size_t)c->kv_memory,
+        .memory = c->memory > 0 ? (size_t)c->memory : 0,
+        .memory_percent = c->memory < 0 ? (int)-c->memory : 0,
+        .kv_bytes = c->kv_memory > 0 ? (size_t)c->kv_memory : 0,
+        .kv_percent = c->kv_memory < 0 ? (int)-c->kv_memory : 0,
         .load_timeout_s = (int)c->load_timeout_s,
         .idle_unload_s = (int)c->idle_unload_s,
         .max_waiting = (int)c->max_waiting,

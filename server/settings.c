@@ -79,6 +79,7 @@ static void add_name(const char *name, char *out, size_t size)
 #define SAME_LIST(a, b) same_list(&(a), &(b))
 #define SAME_INT(a, b) ((a) == (b))
 #define SAME_SIZE(a, b) ((a) == (b))
+#define SAME_SHARE(a, b) ((a) == (b))
 #define SAME_BOOL(a, b) ((a) == (b))
 
 const char *settings_differences(const struct config *a, const struct config *b, char *out, size_t size)

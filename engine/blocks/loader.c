@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "engine/weights/mlx.h"
 #include "kernels/host.h"
@@ -601,8 +602,9 @@ static err_code place(struct loader *ld, err *e)
     if (!total)
         return ERR_OK;
     ld->packed->map = mem_try_pages(total);
+    char text[BYTES_TEXT];
     if (!ld->packed->map)
-        return err_set(e, ERR_MEMORY, "%s: no memory for %zu bytes of weights", weights_path(ld->weights), total);
+        return err_set(e, ERR_MEMORY, "%s: no memory for weights of %s", weights_path(ld->weights), bytes_text(total, text));
     ld->packed->bytes = total;
     for (size_t i = 0; i < ld->nitems; i++) {
         const struct item *it = &ld->items[i];

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 
 enum { PAGE_ALIGN = 64 };
@@ -89,10 +90,11 @@ err_code kv_pool_open(const struct kv_layout *l, size_t bytes, struct kv_pool **
 {
     if (check_layout(l, e))
         return e ? e->code : ERR_INVALID;
+    char all[BYTES_TEXT], one[BYTES_TEXT];
     size_t page = kv_page_bytes(l), n = bytes / page;
     if (n < 1 || n > INT32_MAX)
-        return err_set(e, ERR_MEMORY, "the KV cache may take %zu bytes, one page of %d tokens takes %zu", bytes,
-                       KV_PAGE_TOKENS, page);
+        return err_set(e, ERR_MEMORY, "the KV cache may take %s, one page of %d tokens takes %s", bytes_text(bytes, all), KV_PAGE_TOKENS,
+                       bytes_text(page, one));
     struct kv_pool *p = mem_new(sizeof *p);
     *p = (struct kv_pool){.layout = *l, .page_bytes = page, .map_bytes = n * page, .pages = (int)n, .nfree = (int)n};
     p->map = mem_try_pages(p->map_bytes);
@@ -100,7 +102,7 @@ err_code kv_pool_open(const struct kv_layout *l, size_t bytes, struct kv_pool **
     p->refs = mem_try(n * sizeof *p->refs);
     if (!p->map || !p->free || !p->refs) {
         kv_pool_close(p);
-        return err_set(e, ERR_MEMORY, "no memory for a KV cache of %zu bytes", n * page);
+        return err_set(e, ERR_MEMORY, "no memory for a KV cache of %s", bytes_text(n * page, all));
     }
     for (int i = 0; i < p->pages; i++)
         p->free[i] = p->pages - 1 - i;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/family/family.h"
@@ -115,8 +116,9 @@ static err_code open_works(struct served *m, err *e)
     m->work_bytes = n.work_scratch;
     m->reserve = n.reserve;
     m->work_scratch = m->work_bytes > 0 ? mem_try_pages(m->work_bytes) : NULL;
+    char text[BYTES_TEXT];
     if (m->work_bytes > 0 && !m->work_scratch)
-        return err_set(e, ERR_MEMORY, "no memory for the steps of %s: %zu bytes", m->model->family->name, m->work_bytes);
+        return err_set(e, ERR_MEMORY, "no memory for the steps of %s: %s", m->model->family->name, bytes_text(m->work_bytes, text));
     return ERR_OK;
 }
 
@@ -144,9 +146,10 @@ static err_code open_step(struct served *m, err *e)
         return err_set(e, ERR_MEMORY, "logits of %d rows by %d are too large", nout, m->model->vocab);
     m->logits = mem_try_pages(m->logits_bytes);
     m->scratch = m->scratch_bytes > 0 ? mem_try_pages(m->scratch_bytes) : NULL;
+    char scratch[BYTES_TEXT], logits[BYTES_TEXT];
     if (!m->logits || (!m->scratch && m->scratch_bytes > 0))
-        return err_set(e, ERR_MEMORY, "no memory for steps of %d rows: %zu bytes of scratch, %zu of logits", m->max_rows,
-                       m->scratch_bytes, m->logits_bytes);
+        return err_set(e, ERR_MEMORY, "no memory for steps of %d rows: %s of scratch, %s of logits", m->max_rows,
+                       bytes_text(m->scratch_bytes, scratch), bytes_text(m->logits_bytes, logits));
     m->spare = m->logits + (size_t)nout * (size_t)m->model->vocab;
     m->batch.b.scratch = m->scratch;
     return open_hidden(m, nout, e);

@@ -50,6 +50,26 @@ static void defaults(void **state)
     config_done(&c);
 }
 
+static void sizes_and_shares(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("memory = 4GB\nkv_memory = 50%\nmax_body = 2 MiB\n");
+    setenv("OXINFERD_MAX_UPLOAD", "12MB", 1);
+    assert_int_equal(load(&c, &e, 3, "--config", path, "--max-waiting-bytes=1.5g"), ERR_OK);
+    assert_int_equal(c.memory, (int64_t)4 << 30);
+    assert_int_equal(c.kv_memory, -50);
+    assert_int_equal(c.max_body, 2 << 20);
+    assert_int_equal(c.max_upload, 12 << 20);
+    assert_int_equal(c.max_waiting_bytes, 3 << 29);
+    config_done(&c);
+    assert_int_equal(load(&c, &e, 4, "--config", path, "--memory", "100%"), ERR_OK);
+    assert_int_equal(c.memory, -100);
+    config_done(&c);
+    unsetenv("OXINFERD_MAX_UPLOAD");
+}
+
 static void order_of_sources(void **state)
 {
     (void)state;
@@ -233,8 +253,14 @@ static void refusals(void **state)
         {NULL, "--threads", "-1", "0 to 1024"},
         {NULL, "--threads", "two", "not a whole number"},
         {NULL, "--context", "1000000000000", "out of range"},
-        {NULL, "--max-body", "1T", "not a size"},
+        {NULL, "--max-body", "1X", "not a size"},
         {NULL, "--max-body", "99999999999G", "not a size"},
+        {NULL, "--max-body", "1TB", "expected 1.00 KiB (1024 bytes) to 1.00 GiB (1073741824 bytes)"},
+        {NULL, "--max-body", "50%", "not a size"},
+        {NULL, "--memory", "0%", "or 1% to 100%"},
+        {NULL, "--memory", "101%", "or 1% to 100%"},
+        {NULL, "--memory", "90%%", "or 1% to 100%"},
+        {NULL, "--memory", "-90", "out of range"},
         {NULL, "--kv", "f8", "f16|f32|q8"},
         {NULL, "--nonsense", "1", "unknown option"},
         {NULL, "--port", "1", "unknown option '--port'; the nearest is --listen (where to listen: ADDR:PORT"},
@@ -314,7 +340,8 @@ static void shipped_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(stray_variables), cmocka_unit_test(models),
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(sizes_and_shares),
+        cmocka_unit_test(stray_variables), cmocka_unit_test(models),
         cmocka_unit_test(models_by_path), cmocka_unit_test(models_of_a_hub), cmocka_unit_test(values_by_model),
         cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),
     };

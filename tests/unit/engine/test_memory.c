@@ -22,6 +22,7 @@ static void test_budget(void **state)
     assert_int_equal(memory_budget(123), 123);
     assert_int_equal(memory_budget(0), memory_budget_of(host_memory()));
     assert_true(memory_budget(0) < host_ram());
+    assert_int_equal(memory_share(90), host_memory() / 100 * 90);
 }
 
 static void test_accounts(void **state)
@@ -36,7 +37,7 @@ static void test_accounts(void **state)
     assert_false(memory_take(&m, MEMORY_WORKS, SIZE_MAX));  // the sum must not wrap
     assert_int_equal(memory_charge(&m, MEMORY_STEP, 11, "steps of 'm'", &e), ERR_MEMORY);
     assert_string_equal(e.param, "memory");
-    assert_non_null(strstr(e.text, "steps of 'm': 11 bytes are needed, 10 of 100 are left; the setting 'memory'"));
+    assert_non_null(strstr(e.text, "steps of 'm': 11 bytes are needed, 10 bytes of 100 bytes are left; the setting 'memory'"));
     assert_int_equal(memory_charge(&m, MEMORY_STEP, 10, "steps", &e), ERR_OK);
     assert_int_equal(memory_left(&m), 0);
     memory_give(&m, MEMORY_WEIGHTS, 60);

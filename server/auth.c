@@ -95,7 +95,7 @@ static err_code add_store(struct reader *r, const char *path, err *e)
 {
     struct store *s;
     struct store_keys found = {0};
-    if (store_open(path, false, &s, e))
+    if (store_open(path, STORE_READ, &s, e))
         return e->code;
     err_code rc = store_keys(s, &found, e);
     for (int i = 0; i < found.len && !rc; i++) {

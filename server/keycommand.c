@@ -26,6 +26,7 @@ struct command {
     struct apikey key;
     struct config config;
     const char *store, *file;  // one of them
+    bool says_store, says_file;  // among the options, not only in the settings of elsewhere
     bool found;                // rm: the key was there
     int plain;                 // list: plain keys so far
 };
@@ -179,7 +180,7 @@ static err_code add_to_store(struct command *c, const char *text, err *e)
 {
     struct store *s;
     struct store_keys found = {0};
-    if (store_open(c->store, true, &s, e))
+    if (store_open(c->store, STORE_CREATE, &s, e))
         return e->code;
     if (!store_keys(s, &found, e)) {
         if (found.len)
@@ -195,7 +196,7 @@ static err_code add_to_store(struct command *c, const char *text, err *e)
 static err_code remove_from_store(const struct command *c, err *e)
 {
     struct store *s;
-    if (store_open(c->store, false, &s, e))
+    if (store_open(c->store, STORE_CHANGE, &s, e))
         return e->code;
     err_code rc = store_remove_key(s, c->name, e);
     store_close(s);
@@ -243,7 +244,7 @@ static err_code run_list(struct command *c, err *e)
         c->plain = c->config.api_key.len;  // counts plain keys, as the daemon does
         return each_line(c, c->file, print_line, NULL, e);
     }
-    if (store_open(c->store, false, &s, e))
+    if (store_open(c->store, STORE_READ, &s, e))
         return e->code;
     err_code rc = store_keys(s, &found, e);
     for (int i = 0; i < found.len && !rc; i++)
@@ -297,6 +298,26 @@ static bool is_key_option(const char *name, size_t n)
     return false;
 }
 
+static bool is_option(const char *arg, const char *name, const char *other)
+{
+    size_t n = strcspn(arg, "=");
+    return (strlen(name) == n && !strncmp(arg, name, n)) || (strlen(other) == n && !strncmp(arg, other, n));
+}
+
+// A server reads both; a command changes one, which must be clear. An option decides against what a file or the environment says.
+static err_code choose(struct command *c, err *e)
+{
+    bool either = c->says_store != c->says_file;
+    c->store = *c->config.store && (!either || c->says_store) ? c->config.store : NULL;
+    c->file = *c->config.api_key_file && (!either || c->says_file) ? c->config.api_key_file : NULL;
+    if (!c->store && !c->file)
+        return err_set(e, ERR_INVALID, "where are the keys? Set store or api_key_file: --store PATH, --api-key-file PATH or --config FILE");
+    if (c->store && c->file)
+        return err_set(e, ERR_INVALID, "both the store '%s' and the api_key_file '%s' are set; give one of --store and --api-key-file to say "
+                       "which is meant", c->store, c->file);
+    return ERR_OK;
+}
+
 // Takes the key's own options out of args; what is left is settings.
 static err_code read_args(struct command *c, int nargs, char **args, err *e)
 {
@@ -319,6 +340,8 @@ static err_code read_args(struct command *c, int nargs, char **args, err *e)
             return err_set(e, ERR_INVALID, "too many options");
         } else {
             settings[n++] = arg;
+            c->says_store |= is_option(arg, "--store", "--store");
+            c->says_file |= is_option(arg, "--api-key-file", "--api_key_file");
         }
     }
     return config_load(&c->config, settings, n, e);
@@ -330,11 +353,11 @@ static err_code run(struct command *c, int nargs, char **args, err *e)
         return e->code;
     if (read_args(c, nargs, args, e))
         return e->code;
-    c->store = *c->config.store ? c->config.store : NULL;
-    c->file = *c->config.api_key_file ? c->config.api_key_file : NULL;
-    if (!c->store && !c->file)
-        err_set(e, ERR_INVALID, "where are the keys? Set store or api_key_file: --store PATH, --api-key-file PATH or --config FILE");
-    else if (!strcmp(c->action, "add"))
+    if (choose(c, e)) {
+        config_done(&c->config);
+        return e->code;
+    }
+    if (!strcmp(c->action, "add"))
         (void)!run_add(c, e);
     else if (!strcmp(c->action, "rm"))
         (void)!(c->store ? remove_from_store(c, e) : remove_from_file(c, e));

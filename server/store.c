@@ -27,6 +27,7 @@ static const char schema[] =
 struct store {
     sqlite3 *db;
     char *path;
+    bool empty;  // a file without a table yet
 };
 
 static err_code failed(const struct store *s, int rc, err *e)
@@ -42,6 +43,11 @@ static err_code failed(const struct store *s, int rc, err *e)
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return err_set_param(e, ERR_IO, "store", "store '%s' is in use by another process", s->path);
+    case SQLITE_CANTOPEN:
+    case SQLITE_READONLY:
+        return err_set_param(e, ERR_IO, "store", "store '%s': %s; user %d needs to read it, and where it is to be changed, was left amid a "
+                             "change or is in WAL mode (which any 'oxinferd key add' of its owner ends) to write it and its folder", s->path,
+                             why, (int)geteuid());
     default:
         return err_set_param(e, ERR_IO, "store", "store '%s': %s", s->path, why);
     }
@@ -76,7 +82,7 @@ static err_code check(const struct store *s, err *e)
     return sound ? ERR_OK : err_set_param(e, ERR_CORRUPT, "store", "store '%s' is damaged", s->path);
 }
 
-static err_code prepare(const struct store *s, err *e)
+static err_code prepare(struct store *s, enum store_use use, err *e)
 {
     int64_t version, tables;
     if (ask(s, "PRAGMA user_version", false, &version, e) ||
@@ -89,6 +95,9 @@ static err_code prepare(const struct store *s, err *e)
         return check(s, e);
     if (tables)
         return err_set_param(e, ERR_CORRUPT, "store", "'%s' is a SQLite file, but not a store of this program", s->path);
+    s->empty = use == STORE_READ;
+    if (s->empty)
+        return ERR_OK;
     char sql[sizeof schema + 64];
     snprintf(sql, sizeof sql, "BEGIN IMMEDIATE;%sCOMMIT;", schema);
     return exec(s, sql, e);
@@ -105,9 +114,10 @@ static err_code make_file(const char *path, err *e)
     return ERR_OK;
 }
 
-err_code store_open(const char *path, bool create, struct store **ret_store, err *e)
+// SQLite reads a file that this user may not write, and puts a change right that a killed process began, where he may.
+err_code store_open(const char *path, enum store_use use, struct store **ret_store, err *e)
 {
-    if (create && make_file(path, e))
+    if (use == STORE_CREATE && make_file(path, e))
         return e->code;
     if (!file_exists(path))
         return err_set_param(e, ERR_NOT_FOUND, "store", "there is no store '%s'; 'oxinferd key add NAME' makes one", path);
@@ -117,9 +127,9 @@ err_code store_open(const char *path, bool create, struct store **ret_store, err
     int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc)
         failed(s, rc, &local);
-    else if (sqlite3_busy_timeout(s->db, WAIT_MS),
-             exec(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;", &local) == ERR_OK)
-        (void)!prepare(s, &local);
+    else if (sqlite3_busy_timeout(s->db, WAIT_MS), exec(s, "PRAGMA trusted_schema = OFF;", &local) == ERR_OK &&
+             (use == STORE_READ || exec(s, "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;", &local) == ERR_OK))
+        (void)!prepare(s, use, &local);
     if (local.code) {
         store_close(s);
         if (e)
@@ -168,6 +178,8 @@ err_code store_keys(struct store *s, struct store_keys *ret_keys, err *e)
 {
     sqlite3_stmt *q = NULL;
     err_code code = ERR_OK;
+    if (s->empty)
+        return ERR_OK;
     int rc = sqlite3_prepare_v2(s->db, "SELECT name, salt, digest, options, created_unix_s FROM api_key ORDER BY name", -1,
                                 &q, NULL);
     while (!rc && !code && (rc = sqlite3_step(q)) == SQLITE_ROW) {

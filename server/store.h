@@ -1,9 +1,10 @@
 // store.h - the daemon's SQLite file: API keys, hashed.
 //
-//     store_open(path, create, &s, &e);   // ... store_keys / store_add_key / store_remove_key ...   store_close(s);
+//     store_open(path, STORE_READ, &s, &e);   // ... store_keys / store_add_key / store_remove_key ...   store_close(s);
 //
 // Every call may wait for the disk and for other processes (two seconds at most): never on the loop thread. One thread at
-// a time. A process that is killed at any point leaves the file whole: each change is one transaction (WAL, synchronous).
+// a time. A process that is killed at any point leaves the file whole: each change is one transaction (a journal beside it, synchronous).
+// Who only reads it needs to read this one file, and no right to its folder; so it is not in WAL mode.
 // Errors: ERR_NOT_FOUND (no file, no such key), ERR_CORRUPT (damaged, or not such a file), ERR_UNSUPPORTED (made by a newer
 // version), ERR_IO (disk full, not permitted, locked).
 #pragma once
@@ -16,8 +17,9 @@
 
 struct store;
 
-// create: makes the file, readable by its owner only, when there is none.
-MUST_CHECK err_code store_open(const char *path, bool create, struct store **ret_store, err *e);
+enum store_use { STORE_READ, STORE_CHANGE, STORE_CREATE };  // the last makes the file, readable by its owner only, when there is none
+
+MUST_CHECK err_code store_open(const char *path, enum store_use use, struct store **ret_store, err *e);
 void store_close(struct store *s);  // accepts NULL
 
 struct store_keys {

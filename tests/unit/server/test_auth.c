@@ -92,7 +92,7 @@ static void test_sources(void **state)
     assert_int_equal(apikey_set_name(&k, "dan", &e), ERR_OK);
     assert_int_equal(apikey_set(&k, "models", "m", &e), ERR_OK);
     apikey_digest(k.salt, "dan-secret", k.digest);
-    assert_int_equal(store_open(store_path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(store_path, STORE_CREATE, &s, &e), ERR_OK);
     assert_int_equal(store_add_key(s, &k, 0, &e), ERR_OK);
     store_close(s);
     apikey_done(&k);

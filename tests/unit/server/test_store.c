@@ -39,8 +39,8 @@ static void keys_come_back(void **state)
     err e = {0};
     struct store *s;
     struct store_keys found = {0};
-    assert_int_equal(store_open(database_path, false, &s, &e), ERR_NOT_FOUND);
-    assert_int_equal(store_open(database_path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, STORE_READ, &s, &e), ERR_NOT_FOUND);
+    assert_int_equal(store_open(database_path, STORE_CREATE, &s, &e), ERR_OK);
     assert_int_equal(add(s, "b", "rpm=3 models=x,y admin", &e), ERR_OK);
     assert_int_equal(add(s, "a", "", &e), ERR_OK);
     assert_int_equal(add(s, "a", "", &e), ERR_INVALID);
@@ -49,7 +49,7 @@ static void keys_come_back(void **state)
     struct stat st;
     assert_int_equal(stat(database_path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(store_open(database_path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, STORE_CREATE, &s, &e), ERR_OK);
     assert_int_equal(store_keys(s, &found, &e), ERR_OK);
     assert_int_equal(found.len, 2);
     struct apikey b = key("b", "");
@@ -71,7 +71,7 @@ static void add_keys(int fd)
 {
     err e = {0};
     struct store *s;
-    if (store_open(database_path, true, &s, &e))
+    if (store_open(database_path, STORE_CREATE, &s, &e))
         return;
     for (int i = 0;; i++) {
         char name[16];
@@ -89,7 +89,7 @@ static void killed(void **state)
     err e = {0};
     struct store *s;
     struct store_keys found = {0};
-    assert_int_equal(store_open(database_path, false, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, STORE_READ, &s, &e), ERR_OK);
     assert_int_equal(store_keys(s, &found, &e), ERR_OK);
     assert_true(found.len == n || found.len == n + 1);
     store_keys_done(&found);
@@ -105,7 +105,7 @@ static int fill_disk(void)
     if (!small_disk_mount(database_folder, "size=128k"))
         return SMALL_DISK_NONE;
     snprintf(small, sizeof small, "%s/full.db", database_folder);
-    if (store_open(small, true, &s, &e))
+    if (store_open(small, STORE_CREATE, &s, &e))
         return 1;
     int n = 0;
     char name[16];
@@ -129,12 +129,49 @@ static void disk_full(void **state)
     small_disk_test(fill_disk);
 }
 
+// A user who may read the file, and write neither it nor its folder; 0: right.
+static int read_as_other(void)
+{
+    struct store *s;
+    struct store_keys found = {0};
+    err e = {0};
+    if (geteuid() == 0 && setuid(65534))
+        return 1;
+    if (store_open(database_path, STORE_READ, &s, &e) || store_keys(s, &found, &e))
+        return 2;
+    int n = found.len;
+    store_keys_done(&found);
+    bool refused = add(s, "c", "", &e) == ERR_IO && strstr(e.text, "user ");
+    store_close(s);
+    return n == 1 && refused ? 0 : 3;
+}
+
+static void read_only(void **state)
+{
+    (void)state;
+    struct store *s;
+    err e = {0};
+    assert_int_equal(store_open(database_path, STORE_CREATE, &s, &e), ERR_OK);
+    assert_int_equal(add(s, "a", "", &e), ERR_OK);
+    store_close(s);
+    assert_int_equal(chmod(database_path, 0444), 0);
+    assert_int_equal(chmod(database_folder, 0555), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(read_as_other());
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(chmod(database_folder, 0700), 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void expect_refused(err_code code)
 {
     err e = {0};
     struct store *s = NULL;
     struct store_keys found = {0};
-    err_code rc = store_open(database_path, false, &s, &e);
+    err_code rc = store_open(database_path, STORE_READ, &s, &e);
     if (!rc) {
         rc = store_keys(s, &found, &e);
         store_keys_done(&found);
@@ -168,7 +205,7 @@ static void fill(void)
 {
     err e = {0};
     struct store *s;
-    assert_int_equal(store_open(database_path, true, &s, &e), ERR_OK);
+    assert_int_equal(store_open(database_path, STORE_CREATE, &s, &e), ERR_OK);
     for (int i = 0; i < 200; i++) {
         char name[16];
         snprintf(name, sizeof name, "k%d", i);
@@ -203,6 +240,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_come_back, database_begin, database_end),
         cmocka_unit_test_setup_teardown(killed, database_begin, database_end),
         cmocka_unit_test_setup_teardown(disk_full, database_begin, database_end),
+        cmocka_unit_test_setup_teardown(read_only, database_begin, database_end),
         cmocka_unit_test_setup_teardown(not_a_store, database_begin, database_end),
         cmocka_unit_test_setup_teardown(newer, database_begin, database_end),
         cmocka_unit_test_setup_teardown(damaged, database_begin, database_end),

@@ -36,12 +36,21 @@ enum { NKEYS = sizeof keys / sizeof *keys };
 // Where values come from, weakest first; a stronger source replaces, the same source adds to a list.
 enum source { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_ARGS };
 
+// A line of the file that set something.
+struct seen {
+    const char *section, *name;
+    int line;
+    struct seen *next;
+};
+
 struct parse {
     struct config *c;
     enum source source;
     enum source set_by[NKEYS];
     const char *file;
-    const char *text;  // the whole file, for line numbers
+    const char *rest;   // of the file's text
+    int line;           // of it that was read last
+    struct seen *seen;
     err *e;
     err_code code;
 };
@@ -483,25 +492,73 @@ static err_code finish_models(struct config *c, err *e)
 
 // ---- sources
 
-// inih's handler; 0 ends parsing. Line numbers are not given by this build of inih, so errors name the key.
+static void note(struct config *c, const char *text)
+{
+    if (c->strays.len == CONFIG_MAX_ITEMS)
+        return;
+    if (!c->strays.items)
+        c->strays.items = arena_alloc(&c->arena, CONFIG_MAX_ITEMS * sizeof *c->strays.items);
+    c->strays.items[c->strays.len++] = arena_strdup(&c->arena, text);
+}
+
+// What is set twice is no error, the last counts; but most likely it is one. Lists are meant to be.
+static void note_twice(struct parse *p, const char *section, const char *name)
+{
+    char text[400];
+    int i = find_key(name);
+    struct seen *s = p->seen;
+    if (!*section && i >= 0 && keys[i].kind == LIST)
+        return;
+    while (s && (strcmp(s->section, section) || strcmp(s->name, name)))
+        s = s->next;
+    if (s) {
+        snprintf(text, sizeof text, "%.200s: line %d sets %.60s again, which line %d has set; the last one counts", p->file, p->line, name, s->line);
+        note(p->c, text);
+        s->line = p->line;
+        return;
+    }
+    s = arena_alloc(&p->c->arena, sizeof *s);
+    *s = (struct seen){arena_strdup(&p->c->arena, section), arena_strdup(&p->c->arena, name), p->line, p->seen};
+    p->seen = s;
+}
+
+// inih's reader of one line, with its end, as fgets; counts them.
+static char *next_line(char *out, int size, void *user)
+{
+    struct parse *p = user;
+    size_t n = strcspn(p->rest, "\n");
+    n += p->rest[n] == '\n';
+    n = n < (size_t)size ? n : (size_t)size - 1;  // no line is longer: load_file
+    if (n == 0)
+        return NULL;
+    memcpy(out, p->rest, n);
+    out[n] = 0;
+    p->rest += n;
+    p->line++;
+    return out;
+}
+
+// inih's handler; 0 ends parsing.
 static int on_line(void *user, const char *section, const char *name, const char *value)
 {
     struct parse *p = user;
     if (p->code)
         return 0;
     char from[256];
-    snprintf(from, sizeof from, "%s: %s%s%s", p->file, section, *section ? ": " : "", name);
+    snprintf(from, sizeof from, "%.120s: line %d: %.60s%s%.40s", p->file, p->line, section, *section ? ": " : "", name);
+    note_twice(p, section, name);
     if (*section) {
         if (strncmp(section, "model ", 6) == 0 && section[6])
             p->code = set_model_value(p, section + 6, name, value, from);
         else
-            p->code = err_set(p->e, ERR_INVALID, "%s: unknown section [%s]; only [model NAME] is known", p->file, section);
+            p->code = err_set(p->e, ERR_INVALID, "%s: line %d: unknown section [%s]; only [model NAME] is known", p->file, p->line, section);
         return p->code == ERR_OK;
     }
     int i = find_key(name);
     char hint[256];
     if (i < 0)
-        p->code = err_set_param(p->e, ERR_INVALID, name, "%s: unknown setting '%s'%s", p->file, name, guess(name, false, hint));
+        p->code = err_set_param(p->e, ERR_INVALID, name, "%s: line %d: unknown setting '%s'%s", p->file, p->line, name,
+                                guess(name, false, hint));
     else
         p->code = set_value(p, i, value, from);
     return p->code == ERR_OK;
@@ -527,7 +584,8 @@ static err_code load_file(struct parse *p, const char *path)
     if (!rc) {
         p->file = path;
         p->source = FROM_FILE;
-        int bad = ini_parse_string(text, on_line, p);
+        p->rest = text;
+        int bad = ini_parse_stream(next_line, p, on_line, p);
         rc = p->code;
         if (!rc && bad)
             rc = err_set(p->e, ERR_INVALID, "%s: line %d is neither 'name = value' nor a [section]", path, bad);
@@ -555,12 +613,10 @@ static void note_strays(struct config *c)
             continue;
         for (size_t i = PREFIX; i <= n; i++)
             name[i - PREFIX] = i < n ? (char)tolower((unsigned char)(*v)[i]) : 0;
-        if (find_key(name) >= 0 || strcmp(name, "config") == 0 || c->strays.len == CONFIG_MAX_ITEMS)
+        if (find_key(name) >= 0 || strcmp(name, "config") == 0)
             continue;
         snprintf(text, sizeof text, "%.*s in the environment is no setting%s", (int)n, *v, guess(name, false, hint));
-        if (!c->strays.items)
-            c->strays.items = arena_alloc(&c->arena, CONFIG_MAX_ITEMS * sizeof *c->strays.items);
-        c->strays.items[c->strays.len++] = arena_strdup(&c->arena, text);
+        note(c, text);
     }
 }
 

@@ -48,7 +48,8 @@ struct config {
 #undef GROUP
     struct config_model *models;
     int nmodels;
-    struct config_list strays;  // variables OXINFERD_... of the environment that are no setting, each with what is known of it
+    // No errors, but to be told: variables OXINFERD_... of the environment that are no setting, what a file sets twice.
+    struct config_list strays;
 };
 
 enum { CONFIG_MAX_FILE = 1 << 20, CONFIG_MAX_ITEMS = 256, CONFIG_MAX_LINE = 199 };

@@ -15,6 +15,7 @@
 #include "engine/sched/sched.h"
 #include "engine/sched/slot.h"
 #include "kernels/cpu.h"
+#include "kernels/team.h"
 
 enum { DEFAULT_WAITING = 256, DEFAULT_RUNNING = 16, MAX_RUNNING = 1024, PREP_THREADS = 2 };
 
@@ -64,6 +65,11 @@ err_code engine_check_isa(const char *isa, err *e)
 {
     const struct cpu_ops *ops;
     return cpu_select(isa, &ops, e);
+}
+
+err_code engine_check_threads(int threads, bool pin, err *e)
+{
+    return team_check(threads, pin, e);
 }
 
 err_code engine_open(const struct engine_config *c, struct engine **ret_engine, err *e)

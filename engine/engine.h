@@ -126,6 +126,8 @@ static inline bool engine_model_known(const struct model_info *m)
 
 // What engine_open would say of an instruction set.
 MUST_CHECK err_code engine_check_isa(const char *isa, err *e);
+// And of threads.
+MUST_CHECK err_code engine_check_threads(int threads, bool pin, err *e);
 MUST_CHECK err_code engine_open(const struct engine_config *c, struct engine **ret_engine, err *e);
 // Ends every task with ERR_DRAINING, waits for the threads, frees all models.
 void engine_close(struct engine *en);

@@ -194,12 +194,25 @@ static int default_size(int cpus)
     return n > TEAM_MAX ? TEAM_MAX : n;
 }
 
+static err_code check_threads(int threads, bool pin, int cpus, err *e)
+{
+    if (threads < 0 || threads > TEAM_MAX || (pin && threads > cpus))
+        return err_set_param(e, ERR_INVALID, "threads", "%d threads asked for, expected 0 to %d (cores of the cpuset)",
+                             threads, cpus < TEAM_MAX ? cpus : TEAM_MAX);
+    return ERR_OK;
+}
+
+err_code team_check(int threads, bool pin, err *e)
+{
+    int cpus[HOST_MAX_CPUS];
+    return check_threads(threads, pin, host_cpus(cpus, HOST_MAX_CPUS), e);
+}
+
 err_code team_open(int threads, bool pin, struct team **ret_team, err *e)
 {
     int cpus[HOST_MAX_CPUS], n = host_cpus(cpus, HOST_MAX_CPUS);
-    if (threads < 0 || threads > TEAM_MAX || (pin && threads > n))
-        return err_set_param(e, ERR_INVALID, "threads", "%d threads asked for, expected 0 to %d (cores of the cpuset)",
-                             threads, n < TEAM_MAX ? n : TEAM_MAX);
+    if (check_threads(threads, pin, n, e))
+        return e ? e->code : ERR_INVALID;
     // Zeroed memory from malloc is not aligned to a cache line; the struct asks for it.
     struct team *t = aligned_alloc(64, (sizeof *t + 63) / 64 * 64);
     if (!t)

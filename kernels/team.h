@@ -35,6 +35,7 @@ typedef void team_fn(struct lane *lane, void *arg);
 
 // threads: 0 takes one per core of the cpuset, reduced to the cgroup's CPU quota (rounded up). More than the cpuset has
 // is ERR_INVALID. pin = false for tests that share a core.
+MUST_CHECK err_code team_check(int threads, bool pin, err *e);  // what it would say of these
 MUST_CHECK err_code team_open(int threads, bool pin, struct team **ret_team, err *e);
 void team_close(struct team *t);
 int team_size(const struct team *t);

@@ -230,7 +230,7 @@ err_code serve_check(const struct config *c, err *e)
             return e->code;
     if (*c->admin_listen && check_admin(c, e))
         return e->code;
-    if (upload_check_folder(c->upload_dir, e) || engine_check_isa(c->isa, e))
+    if (upload_check_folder(c->upload_dir, e) || engine_check_isa(c->isa, e) || engine_check_threads((int)c->threads, c->pin, e))
         return e->code;
     for (int i = 0; i < c->nmodels; i++) {
         const struct config_model *m = &c->models[i];

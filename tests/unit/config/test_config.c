@@ -70,6 +70,22 @@ static void sizes_and_shares(void **state)
     unsetenv("OXINFERD_MAX_UPLOAD");
 }
 
+static void set_twice(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("threads = 1\napi_key = a\napi_key = b\n\nthreads = 2\n[model x]\npath = /x\nkv = q8\n[model y]\npath = /y\nkv = q8\n"
+               "[model x]\nkv = f32\n");
+    assert_int_equal(load(&c, &e, 2, "--config", path), ERR_OK);
+    assert_int_equal(c.threads, 2);
+    assert_int_equal(c.api_key.len, 2);
+    assert_int_equal(c.strays.len, 2);
+    assert_non_null(strstr(c.strays.items[0], "line 5 sets threads again, which line 1 has set"));
+    assert_non_null(strstr(c.strays.items[1], "line 13 sets kv again, which line 8 has set"));
+    config_done(&c);
+}
+
 static void order_of_sources(void **state)
 {
     (void)state;
@@ -281,7 +297,11 @@ static void refusals(void **state)
         {NULL, "--model", "a b=/x", "space"},
         {NULL, "--config", NULL, "needs a file"},
         {NULL, "word", NULL, "not an option"},
-        {"colour = red\n", NULL, NULL, "unknown setting 'colour'"},
+        {"colour = red\n", NULL, NULL, "line 1: unknown setting 'colour'"},
+        {"# words\n\nkv = q8\n; more\nthreads = 9999\nkv = f16\n", NULL, NULL, ": line 5: threads: 9999 is out of range"},
+        {"kv = q8\n[model x]\npath = /x\nkv = f8\n", NULL, NULL, ": line 4: model x: kv: 'f8' is not one of"},
+        {"kv = q8\n\n[servers]\na = 1\n", NULL, NULL, ": line 4: unknown section"},
+        {"kv = q8\nthreads 4\n", NULL, NULL, "line 2 is neither"},
         {"lisen = 1\n", NULL, NULL, "unknown setting 'lisen'; the nearest is listen (where"},
         {"threads = 9999\n", NULL, NULL, "out of range"},
         {"[model x]\nkv = q8\n", NULL, NULL, "no path"},
@@ -340,7 +360,7 @@ static void shipped_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(sizes_and_shares),
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(sizes_and_shares), cmocka_unit_test(set_twice),
         cmocka_unit_test(stray_variables), cmocka_unit_test(models),
         cmocka_unit_test(models_by_path), cmocka_unit_test(models_of_a_hub), cmocka_unit_test(values_by_model),
         cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),

@@ -51,6 +51,7 @@ struct parse {
     const char *rest;   // of the file's text
     int line;           // of it that was read last
     struct seen *seen;
+    bool words;         // among the arguments: models
     err *e;
     err_code code;
 };
@@ -639,6 +640,13 @@ static err_code load_environment(struct parse *p)
     return ERR_OK;
 }
 
+// Whether a word is meant as a model: it could be a path or OWNER/NAME.
+static bool is_model_word(const char *word)
+{
+    size_t n = strlen(word);
+    return strchr(word, '/') || (n > 5 && !strcasecmp(word + n - 5, ".gguf")) || file_exists(word);
+}
+
 // One "--name value", "--name=value" or "--flag" at args[*i]; moves *i past it.
 static err_code load_option(struct parse *p, char *const *args, int nargs, int *i)
 {
@@ -646,10 +654,12 @@ static err_code load_option(struct parse *p, char *const *args, int nargs, int *
     char name[64], hint[256];
     if (arg[0] == '-' && arg[1] != '-')
         return err_set(p->e, ERR_INVALID, "'%s' is not an option%s; see oxinferd --help", arg, guess(arg + 1, true, hint));
+    if (strncmp(arg, "--", 2) != 0 && p->words && is_model_word(arg))
+        return set_value(p, find_key("model"), arg, arg);
     if (strncmp(arg, "--", 2) != 0)
         return err_set(p->e, ERR_INVALID,
-                       "'%s' is not an option: a model is given with --model, a configuration file with --config; see "
-                       "oxinferd --help", arg);
+                       "'%s' is not an option: a model is given with --model%s, a configuration file with --config; see "
+                       "oxinferd --help", arg, p->words ? " or by its path or OWNER/NAME" : "");
     size_t n = strcspn(arg + 2, "=");
     if (n >= sizeof name)
         n = sizeof name - 1;
@@ -704,10 +714,10 @@ static err_code find_file(char *const *args, int nargs, const char **ret_path, e
     return ERR_OK;
 }
 
-err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e)
+static err_code load(struct config *ret_config, char *const *args, int nargs, bool words, err *e)
 {
     struct config c = {0};
-    struct parse p = {.c = &c, .e = e};
+    struct parse p = {.c = &c, .words = words, .e = e};
     const char *path = NULL;
     err_code rc = ERR_OK;
     for (int i = 0; i < NKEYS && !rc; i++)
@@ -731,6 +741,16 @@ err_code config_load(struct config *ret_config, char *const *args, int nargs, er
     }
     *ret_config = c;
     return ERR_OK;
+}
+
+err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e)
+{
+    return load(ret_config, args, nargs, false, e);
+}
+
+err_code config_load_models(struct config *ret_config, char *const *args, int nargs, err *e)
+{
+    return load(ret_config, args, nargs, true, e);
 }
 
 void config_done(struct config *c)

@@ -58,6 +58,8 @@ enum { CONFIG_MAX_FILE = 1 << 20, CONFIG_MAX_ITEMS = 256, CONFIG_MAX_LINE = 199 
 bool config_is_model(const struct config_model *m, const char *name);
 
 MUST_CHECK err_code config_load(struct config *ret_config, char *const *args, int nargs, err *e);
+// The same where a word that could be a path or OWNER/NAME is one more model.
+MUST_CHECK err_code config_load_models(struct config *ret_config, char *const *args, int nargs, err *e);
 void config_done(struct config *c);
 
 // How sizes are written, in a sentence for people.

@@ -280,8 +280,11 @@ static void refuse_route(struct exchange *x, unsigned allow)
 {
     err e = {0};
     if (!allow) {
-        const char *here = routes_namesake(x->r.path);
+        const struct server *s = x->r.server;
+        bool admin = !strncmp(x->r.path, "/admin/", 7) && !s->has_admin && !s->config.admin_key;
+        const char *here = admin ? NULL : routes_namesake(x->r.path);
         err_set(&e, ERR_NOT_FOUND, "Unknown request URL: %s %.200s. %s%s.", x->r.method, x->r.path,
+                admin ? "The admin routes are there when the setting admin_key or admin_listen is set" :
                 here ? "The nearest to it here is " : "Please check the URL for typos", here ? here : "");
         refuse(x, 404, "unknown_url", &e);
         return;

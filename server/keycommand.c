@@ -26,6 +26,7 @@ struct command {
     struct apikey key;
     struct config config;
     const char *store, *file;  // one of them
+    bool misused;  // it failed before anything was done
     bool says_store, says_file;  // among the options, not only in the settings of elsewhere
     bool found;                // rm: the key was there
     int plain;                 // list: plain keys so far
@@ -349,6 +350,7 @@ static err_code read_args(struct command *c, int nargs, char **args, err *e)
 
 static err_code run(struct command *c, int nargs, char **args, err *e)
 {
+    c->misused = true;
     if (c->name && apikey_set_name(&c->key, c->name, e))
         return e->code;
     if (read_args(c, nargs, args, e))
@@ -357,6 +359,7 @@ static err_code run(struct command *c, int nargs, char **args, err *e)
         config_done(&c->config);
         return e->code;
     }
+    c->misused = false;
     if (!strcmp(c->action, "add"))
         (void)!run_add(c, e);
     else if (!strcmp(c->action, "rm"))
@@ -382,5 +385,5 @@ int keycommand_run(int nargs, char **args)
     apikey_done(&c.key);
     if (rc)
         fprintf(stderr, "oxinferd: %s\n", e.text);
-    return rc ? 1 : 0;
+    return !rc ? 0 : c.misused && rc == ERR_INVALID ? 2 : 1;
 }

@@ -1,5 +1,5 @@
-// main.c - the command line: finds the command, reads its options, runs it. Exit status: 0 done, 1 failed, 2 wrong use,
-// 3 the model or machine cannot do this.
+// main.c - the command line: finds the command, reads its options, runs it. Exit status: 0 done, 1 failed, 2 wrong use (of a
+// command, an option or a setting), 3 the model or machine cannot do this.
 
 #include <limits.h>
 #include <signal.h>
@@ -31,6 +31,13 @@ static int fail(const err *e)
 {
     fprintf(stderr, "oxinferd: %s\n", e->text);
     return e->code == ERR_UNSUPPORTED ? 3 : 1;
+}
+
+// What cannot be read as settings is wrong use; what they say may still fail.
+static int fail_settings(const err *e)
+{
+    int status = fail(e);
+    return e->code == ERR_INVALID ? 2 : status;
 }
 
 static int misuse(const char *fmt, const char *what)
@@ -111,9 +118,9 @@ static int run_serve(int nargs, char **args)
 {
     err e = {0};
     struct config c;
-    if (config_load(&c, args, nargs, &e)) {
+    if (config_load_models(&c, args, nargs, &e)) {
         write_last_words("/dev/termination-log", &e);
-        return fail(&e);
+        return fail_settings(&e);
     }
     int status = 0;
     if (serve_run(&c, args, nargs, &status, &e)) {
@@ -128,8 +135,8 @@ static int run_check_config(int nargs, char **args)
 {
     err e = {0};
     struct config c;
-    if (config_load(&c, args, nargs, &e))
-        return fail(&e);
+    if (config_load_models(&c, args, nargs, &e))
+        return fail_settings(&e);
     int status = 0;
     for (int i = 0; i < c.strays.len; i++)
         fprintf(stderr, "oxinferd: %s\n", c.strays.items[i]);
@@ -533,7 +540,7 @@ static int run_quantize(int nargs, char **args)
 }
 
 static const struct command commands[] = {
-    {"serve", "[SETTINGS]", "serve models over HTTP", run_serve, ""},
+    {"serve", "[PATH|OWNER/NAME...] [SETTINGS]", "serve models over HTTP; a word is the same as with --model before it", run_serve, ""},
     {"pull", "OWNER/NAME[:QUANT|/SUBFOLDER][@REVISION] [--quiet] [--json] [--verify] [SETTINGS]",
      "fetch a model from a hub into the store; an interrupted one goes on where it was", modelcommand_pull, "Model store"},
     {"list", "[--json] [SETTINGS]", "models in the store", modelcommand_list, "Model store"},
@@ -549,7 +556,7 @@ static const struct command commands[] = {
     {"key", "add NAME [OPTIONS] | list | rm NAME, with --store FILE, --api-key-file FILE or --config FILE",
      "API keys, kept as hashes; OPTIONS: --weight W --class batch|normal|interactive --rpm N --tpm N --concurrent N\n"
      "      --models A,B --group G --expires YYYY-MM-DD|Nd --admin", keycommand_run, NULL},
-    {"check-config", "[SETTINGS]", "read the settings and say what is wrong", run_check_config, ""},
+    {"check-config", "[PATH|OWNER/NAME...] [SETTINGS]", "read the settings and say what is wrong", run_check_config, ""},
     {"sample-config", "", "print a configuration file with every setting", run_sample_config, NULL},
     {NULL, NULL, "For comparing what is computed, in steps", NULL, NULL},
     {"logits", "--model M --ids 1,2,3 --out FILE [--all] [--chunk N] [--lora DIR] [MODEL OPTIONS]",

@@ -110,7 +110,7 @@ static err_code read_again(void *ud, struct server *server, err *e)
 {
     struct settings *s = ud;
     struct kept *k = mem_new(sizeof *k);
-    if (config_load(&k->c, s->args, s->nargs, e)) {
+    if (config_load_models(&k->c, s->args, s->nargs, e)) {
         free(k);
         return e->code;
     }

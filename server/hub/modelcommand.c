@@ -51,6 +51,13 @@ static int fail(const err *e)
     return e->code == ERR_UNSUPPORTED ? 3 : e->code == ERR_CANCELLED ? 130 : 1;
 }
 
+// Of options and settings that cannot be read.
+static int fail_words(const err *e)
+{
+    int status = fail(e);
+    return e->code == ERR_INVALID ? 2 : status;
+}
+
 static int misuse(const char *text)
 {
     fprintf(stderr, "oxinferd: %s; see oxinferd --help\n", text);
@@ -362,7 +369,7 @@ int modelcommand_pull(int nargs, char **args)
     struct words w;
     err e = {0};
     if (read_words(nargs, args, &w, &e))
-        return fail(&e);
+        return fail_words(&e);
     int status = w.nnames == 1 ? run_pull(&w) : misuse("expected pull OWNER/NAME[:QUANT|/SUBFOLDER][@REVISION]");
     config_done(&w.config);
     return status;
@@ -392,7 +399,7 @@ int modelcommand_list(int nargs, char **args)
     struct words w;
     err e = {0};
     if (read_words(nargs, args, &w, &e))
-        return fail(&e);
+        return fail_words(&e);
     int status = w.nnames ? misuse("list takes no name") : show_list(&w, &e);
     config_done(&w.config);
     return status;
@@ -427,7 +434,7 @@ int modelcommand_show(int nargs, char **args)
     struct manifest m = {0};
     err e = {0};
     if (read_words(nargs, args, &w, &e))
-        return fail(&e);
+        return fail_words(&e);
     int status = w.nnames == 1 ? 0 : misuse("expected show NAME or show PATH");
     if (!status && modelstore_open(w.config.store_dir, false, &s, &e))
         status = fail(&e);
@@ -470,7 +477,7 @@ int modelcommand_rm(int nargs, char **args)
     struct modelstore *s = NULL;
     err e = {0};
     if (read_words(nargs, args, &w, &e))
-        return fail(&e);
+        return fail_words(&e);
     int status = w.nnames ? 0 : misuse("expected rm NAME");
     if (!status && modelstore_open(w.config.store_dir, false, &s, &e))
         status = fail(&e);

@@ -86,6 +86,26 @@ static void set_twice(void **state)
     config_done(&c);
 }
 
+// Words that could be models, where they may be.
+static void words(void **state)
+{
+    (void)state;
+    err e = {0};
+    struct config c;
+    write_file("model = /m/old.gguf\n");
+    char *args[] = {"/m/a.gguf", "--threads", "1", "org/name:Q4_0", "x=/m/b", "--config", path, "c.gguf", "--model", "/m/d"};
+    assert_int_equal(config_load_models(&c, args, 10, &e), ERR_OK);
+    assert_int_equal(c.nmodels, 5);
+    const char *const want[] = {"a", "org/name:Q4_0", "x", "c", "d"};
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(c.models[i].name, want[i]);
+    assert_int_equal(c.threads, 1);
+    config_done(&c);
+    char *bad[] = {"word"};
+    assert_int_equal(config_load_models(&c, bad, 1, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "with --model or by its path or OWNER/NAME"));
+}
+
 static void order_of_sources(void **state)
 {
     (void)state;
@@ -360,7 +380,7 @@ static void shipped_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(sizes_and_shares), cmocka_unit_test(set_twice),
+        cmocka_unit_test(defaults),  cmocka_unit_test(order_of_sources), cmocka_unit_test(sizes_and_shares), cmocka_unit_test(set_twice), cmocka_unit_test(words),
         cmocka_unit_test(stray_variables), cmocka_unit_test(models),
         cmocka_unit_test(models_by_path), cmocka_unit_test(models_of_a_hub), cmocka_unit_test(values_by_model),
         cmocka_unit_test(refusals),         cmocka_unit_test(shipped_file),

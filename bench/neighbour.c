@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "kernels/cores.h"
 #include "kernels/host.h"
 #include "kernels/lane.h"

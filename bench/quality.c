@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/blocks/decoder.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "engine/tokenizer/tokenizer.h"
 
 enum { ROWS = 64 };  // of a step: bounds the memory of its logits

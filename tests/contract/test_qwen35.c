@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "engine/family/family.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "kernels/team.h"
 #include "tests/helpers/client.h"
 #include "tests/helpers/engines.h"

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "tests/helpers/models.h"
 
 enum { STEP = 64 };

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "tests/helpers/models.h"
 #include "tests/helpers/types.h"
 

@@ -2,7 +2,7 @@
 // lanes, company in the batch and instruction set, and for any part of the output head.
 #pragma once
 
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 
 enum { SAMEBITS_ROWS = 512, SAMEBITS_SEQS = 4 };
 

@@ -1,4 +1,4 @@
-// tools_quantize.c - `oxinferd quantize`: writes a model whose linears are blocks of integers in the kernels' own layout.
+// quantize.c - `oxinferd quantize`: writes a model whose linears are blocks of integers in the kernels' own layout.
 // Runs on the calling thread; a batch of rows is worked on by helper threads that are gone with it. Memory is bounded: a
 // tensor is read, quantised and written in batches.
 //

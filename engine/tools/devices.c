@@ -1,4 +1,4 @@
-// tools_devices.c - the command `devices`: what this machine and its cgroup give the process, what of it is used and
+// devices.c - the command `devices`: what this machine and its cgroup give the process, what of it is used and
 // why, and how fast it is. Runs on the thread that calls it.
 #include "engine/tools.h"
 

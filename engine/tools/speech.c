@@ -1,4 +1,4 @@
-// tools_speech.c - the checks of speech: snac-check decodes given codes, speak-check runs a whole speech without a
+// speech.c - the checks of speech: snac-check decodes given codes, speak-check runs a whole speech without a
 // scheduler and shows its tokens. They run on the thread that calls them.
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "engine/audio/snac.h"
 #include "engine/blocks/packed.h"
 #include "engine/family/family.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "engine/sched/session.h"
 #include "engine/tools.h"
 #include "engine/weights/weights.h"

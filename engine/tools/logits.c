@@ -1,11 +1,11 @@
-// tools_logits.c - the offline command logits. It runs on the thread that calls it.
+// logits.c - the offline command logits. It runs on the thread that calls it.
 #include "engine/tools.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "engine/family/family.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "engine/tokenizer/tokenizer.h"
 
 enum { CHUNK = 512, ALL_ROWS = 64 };

@@ -1,4 +1,4 @@
-// tools_show.c - oxinferd show: what is in a model, what it can do, and what serving it takes. Calling thread only.
+// show.c - oxinferd show: what is in a model, what it can do, and what serving it takes. Calling thread only.
 #include <stdio.h>
 
 #include "engine/blocks/lora.h"
@@ -7,7 +7,7 @@
 #include "engine/family/family.h"
 #include "engine/memory.h"
 #include "engine/model.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/served.h"
 #include "engine/tokenizer/tokenizer.h"

@@ -1,4 +1,4 @@
-// tools_bench.c - the offline command bench: how fast a model is, and what the machine would allow at most.
+// bench.c - the offline command bench: how fast a model is, and what the machine would allow at most.
 //
 // It runs the forward pass that is served, on the same team and the same KV pages, without a scheduler around it.
 // Ceilings are measured by the same run on the same cores: reading for generation, around each repetition, and arithmetic
@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/blocks/packed.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "kernels/team.h"
 
 enum { CHUNK = 512, MAX_REPS = 1000, MAX_PARALLEL = 4096 };

@@ -1,5 +1,5 @@
 // runner.c - a model, a team, a pool and the memory of one step. The thread that opened it calls everything.
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 
 #include <stdlib.h>
 

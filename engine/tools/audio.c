@@ -1,4 +1,4 @@
-// tools_audio.c - the offline commands for speech recognition: mel, transcribe, whisper-logits. Calling thread only;
+// audio.c - the offline commands for speech recognition: mel, transcribe, whisper-logits. Calling thread only;
 // the second goes through the engine's own door.
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "engine/family/family.h"
 #include "engine/model.h"
-#include "engine/runner.h"
+#include "engine/tools/runner.h"
 #include "engine/tools.h"
 #include "kernels/team.h"
 

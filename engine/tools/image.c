@@ -1,4 +1,4 @@
-// tools_image.c - the offline command image-check: one picture from given noise, for comparing with a reference. It goes
+// image.c - the offline command image-check: one picture from given noise, for comparing with a reference. It goes
 // through the engine's door like any request, on a thread of its own engine; the calling thread waits for the events.
 #include <errno.h>
 #include <jansson.h>
